@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.integrations.outages import Server, lost_in
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("outage", [3.0, 30.0])

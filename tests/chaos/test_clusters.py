@@ -21,7 +21,7 @@ from headgate.fleet.answers import Taken
 from headgate.fleet.folder_answers import FolderAnswers
 from headgate.units import Rate
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(1_800)]
 
 ROOT = Path(__file__).parents[2]
 ROWS = int(os.environ.get("FLEET_ROWS", "20000"))

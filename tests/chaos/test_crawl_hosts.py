@@ -29,12 +29,14 @@ def compare(healthy, sick, kept, tries=1, **settings):
 
 
 @pytest.mark.chaos
+@pytest.mark.alone
 def test_forty_hosts_five_of_them_sick():
     """A sick host that held workers or permits would stop the others, not slow them, and would do so every time."""
     compare(35, 5, 0.8, tries=4, rate=4.0, warm_up=1.5, periods=8)
 
 
 @pytest.mark.chaos
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_a_thousand_hosts_fifty_of_them_sick():
     alone, beside = compare(950, 50, KEPT, rate=0.15, warm_up=20.0, periods=8)

@@ -21,7 +21,7 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, CredentialCoordinator, RateLimitConfig
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(600)]
 
 TRIES = 3
 PATIENCE = 30

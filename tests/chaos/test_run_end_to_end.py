@@ -27,6 +27,7 @@ def test_everything_is_done(tmp_path):
 
 
 @pytest.mark.chaos
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_nearly_all_that_the_quotas_allow_is_used(tmp_path):
     met, share, refused = measured(tmp_path / "run", KEYS, OUTAGE, ROWS)

@@ -160,6 +160,7 @@ def run(kind, folder, processes, seconds, seed, limit=LIMIT, tasks=TASKS, guests
 
 
 @pytest.mark.chaos
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["machine", "redis"])
 def test_eight_processes_are_one(kind, tmp_path):
@@ -177,6 +178,7 @@ def test_eight_processes_are_one(kind, tmp_path):
 
 
 @pytest.mark.chaos
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["machine", "redis"])
 def test_64_processes_are_one(kind, tmp_path):

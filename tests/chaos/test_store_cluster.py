@@ -15,7 +15,7 @@ from headgate.distributed.protocol import QuotaTerms, SyncRequest
 from headgate.distributed.store import StoreDown
 from headgate.identity import Identities
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(180)]
 
 SLOTS = 16_384
 TERMS = QuotaTerms(rate=1000.0, burst=10.0, most=1e6)

@@ -63,6 +63,7 @@ def test_once(name, tmp_path):
 
 
 @pytest.mark.chaos
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_again_and_again(tmp_path):
     """What is about time is not judged where the machine was too busy; the output says so."""

@@ -12,7 +12,7 @@ from headgate.distributed.backends.redis import RedisStore
 from headgate.distributed.protocol import Publication, QuotaTerms, SyncRequest
 from headgate.distributed.store import StoreDown
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(180)]
 
 TERMS = QuotaTerms(rate=1000.0, burst=10.0, most=1e6)
 TIMEOUT = 0.05

@@ -98,7 +98,8 @@ def test_of_a_timeline_only_what_came_after(fake_run):
     assert b'"at":[3.0],"rate":[3.0]' in view_cache.read_timelines(run, ("k",), 2.0).json
 
 
-@pytest.mark.chaos  # it judges by the processor time of a machine that may be busy
+@pytest.mark.chaos
+@pytest.mark.alone
 def test_twenty_who_look_at_a_thousand_keys_cost_little(open_page, fake_run):
     page = open_page(fake_run(keys=1_000))
     clock = time.pthread_getcpuclockid(page.served._thread.ident)

@@ -64,6 +64,7 @@ def link(start, server, tmp_path):
 
 
 @pytest.mark.chaos  # in real time
+@pytest.mark.alone
 @pytest.mark.timeout(180)
 def test_a_quarantined_key_a_cooldown_and_an_outage_are_told_as_they_happen(
     new_page, link, server, until, keep_picture

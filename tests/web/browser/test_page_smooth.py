@@ -31,7 +31,8 @@ def at_work(session):
     return metrics["TaskDuration"], metrics["Timestamp"]
 
 
-@pytest.mark.chaos  # it judges by the clock
+@pytest.mark.chaos
+@pytest.mark.alone
 @pytest.mark.timeout(240)
 def test_it_stays_smooth(new_page, serve_page, until, record_property):
     page = new_page(serve_page(Lively(keys=1_000, events_rate=10_000)).url)

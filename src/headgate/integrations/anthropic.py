@@ -6,20 +6,15 @@ client.messages.create(model=..., max_tokens=..., messages=...)
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from typing import Any
 
 import anthropic
-import httpx2
 
 from ..resilience.context import Credentials
 from .client_gate import Passing
-from .model_clients import client_options
+from .model_clients import Vendor, client_options
 
-USUAL_BASE_URL = "https://api.anthropic.com"
-ANTHROPIC = "anthropic"
-"""The dialect of its requests."""
+VENDOR = Vendor("anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL")
 
 
 def anthropic_client(
@@ -32,29 +27,11 @@ def anthropic_client(
     "30000/min"}``, ``store="machine"``, ``max_wait=30``, ... ``fallback``: other models or targets for requests that
     this one cannot take, ``[Fallback(to="groq", model=...)]``. Everything else is the vendor's.
     """
-    return anthropic.Anthropic(
-        **client_options(
-            _base_url(options), keys, passing, options, httpx2.Client, anthropic.DefaultHttpxClient, "anthropic"
-        )
-    )
+    return anthropic.Anthropic(**client_options(VENDOR, anthropic.DefaultHttpxClient, keys, passing, options))
 
 
 def async_anthropic_client(
     *, keys: Credentials | None = None, passing: Passing | None = None, **options: Any
 ) -> anthropic.AsyncAnthropic:
     """The same for ``anthropic.AsyncAnthropic``."""
-    return anthropic.AsyncAnthropic(
-        **client_options(
-            _base_url(options),
-            keys,
-            passing,
-            options,
-            httpx2.AsyncClient,
-            anthropic.DefaultAsyncHttpxClient,
-            "anthropic",
-        )
-    )
-
-
-def _base_url(options: Mapping[str, Any]) -> str:
-    return str(options.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL") or USUAL_BASE_URL)
+    return anthropic.AsyncAnthropic(**client_options(VENDOR, anthropic.DefaultAsyncHttpxClient, keys, passing, options))

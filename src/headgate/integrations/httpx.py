@@ -15,7 +15,7 @@ import httpx
 
 from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .client_gate import Passing, refusal_kinds
-from .httpx_transport import AsyncBody, AsyncTransport, Body, SyncTransport, TransportAdapter, gate_transports
+from .httpx_transport import AsyncTransport, SyncTransport, TransportAdapter, gate_transports
 
 __all__ = [
     "AsyncGatedTransport",
@@ -47,16 +47,8 @@ class GateRefusedError(Refused, httpx.TransportError):
 C = TypeVar("C", bound=httpx.Client | httpx.AsyncClient)
 
 
-class _Body(Body, httpx.SyncByteStream):
-    pass
-
-
-class _AsyncBody(AsyncBody, httpx.AsyncByteStream):
-    pass
-
-
 _REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
-_ADAPTER = TransportAdapter(httpx, _REFUSALS, _Body, _AsyncBody)
+_ADAPTER = TransportAdapter(httpx, _REFUSALS)
 
 
 class GatedTransport(SyncTransport[httpx.BaseTransport], httpx.BaseTransport):

@@ -15,7 +15,7 @@ import httpx2
 
 from ..errors import CircuitOpenError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .client_gate import Passing, refusal_kinds
-from .httpx_transport import AsyncBody, AsyncTransport, Body, SyncTransport, TransportAdapter, gate_transports
+from .httpx_transport import AsyncTransport, SyncTransport, TransportAdapter, gate_transports
 
 __all__ = [
     "AsyncGatedTransport",
@@ -47,16 +47,8 @@ class GateRefusedError(Refused, httpx2.TransportError):
 C = TypeVar("C", bound=httpx2.Client | httpx2.AsyncClient)
 
 
-class _Body(Body, httpx2.SyncByteStream):
-    pass
-
-
-class _AsyncBody(AsyncBody, httpx2.AsyncByteStream):
-    pass
-
-
 _REFUSALS = refusal_kinds(GateTimeoutError, OutOfTimeError, GateClosedError, GateRefusedError)
-_ADAPTER = TransportAdapter(httpx2, _REFUSALS, _Body, _AsyncBody)
+_ADAPTER = TransportAdapter(httpx2, _REFUSALS)
 
 
 class GatedTransport(SyncTransport[httpx2.BaseTransport], httpx2.BaseTransport):

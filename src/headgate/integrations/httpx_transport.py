@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from math import inf
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -34,70 +33,20 @@ FIRST_HOP = "headgate.first_hop"
 """Where a request remembers its first hop; clients take extensions along from hop to hop."""
 
 
-@dataclass(frozen=True, slots=True)
 class TransportAdapter:
-    """Takes the requests of one library through a gate."""
+    """What is a library's own: its module, its kinds of refusal, and bodies that it takes for its streams."""
 
-    library: ModuleType
-    refusals: Refusals
-    body: Callable[[Any, GatedRequest], Any]
-    async_body: Callable[[Any, GatedRequest], Any]
-
-    def send(self, gate: ClientGate, inside: Any, request: Any) -> Any:
-        """Send a request through the gate by the transport ``inside``."""
-        sending = _Sending(self, gate, request)
-
-        def send() -> Any:
-            return inside.handle_request(sending.attempt())
-
-        def receive(response: Any) -> Any:
-            body = sending.open(response, self.body)
-            return sending.received(response, None if body is None else body.begin())
-
-        while True:
-            try:
-                response = sending.gated.send_sync(send, receive, lambda response: response.close(), sending.as_error)
-            except BaseException as error:
-                if not sending.moves(error):
-                    return sending.answer_to(error)
-            else:
-                if not sending.moves():
-                    return sending.completed(response)
-                response.close()
-
-    async def send_async(self, gate: ClientGate, inside: Any, request: Any) -> Any:
-        """The same with ``await``."""
-        sending = _Sending(self, gate, request)
-
-        def send() -> Any:
-            return inside.handle_async_request(sending.attempt())
-
-        async def receive(response: Any) -> Any:
-            body = sending.open(response, self.async_body)
-            return sending.received(response, None if body is None else await body.begin())
-
-        def close(response: Any) -> Any:
-            return response.aclose()
-
-        while True:
-            try:
-                response = await sending.gated.send_async(send, receive, close, sending.as_error)
-            except BaseException as error:
-                if not sending.moves(error):
-                    return sending.answer_to(error)
-            else:
-                if not sending.moves():
-                    return sending.completed(response)
-                await response.aclose()
+    def __init__(self, library: ModuleType, refusals: Refusals) -> None:
+        self.library, self.refusals = library, refusals
+        self.body = type("GatedBody", (Body, library.SyncByteStream), {})
+        self.async_body = type("AsyncGatedBody", (AsyncBody, library.AsyncByteStream), {})
 
 
 class _Sending:
-    """One request of a client on its way to its target and to those it may move to: all but the waiting."""
-
-    gated: GatedRequest
+    """One request of a client on its way through the gate, to its target and to those it may move to."""
 
     def __init__(self, adapter: TransportAdapter, gate: ClientGate, request: Any) -> None:
-        self._library, self._refusals = adapter.library, adapter.refusals
+        self._adapter, self._library = adapter, adapter.library
         self._gate, self._request = gate, request
         url = str(request.url)
         known = request.extensions.get(FIRST_HOP)
@@ -113,6 +62,54 @@ class _Sending:
             self._route = gate.fallbacks.begin(self._outgoing, gate.limiter.clock.now())
         self._begin()
 
+    def send(self, inside: Any) -> Any:
+        """The response, by the transport ``inside``: from its target, or from one that it moved to."""
+
+        def receive(response: Any) -> Any:
+            body = self._opened(response, self._adapter.body)
+            return self._received(response, None if body is None else body.begin())
+
+        while True:
+            try:
+                response = self._gated.send_sync(
+                    lambda: inside.handle_request(self._attempt()),
+                    receive,
+                    lambda response: response.close(),
+                    self._as_error,
+                )
+            except BaseException as error:
+                if not self._moves(error):
+                    return self._answer_to(error)
+            else:
+                if not self._moves():
+                    return self._completed(response)
+                response.close()
+
+    async def send_async(self, inside: Any) -> Any:
+        """The same with ``await``."""
+
+        async def receive(response: Any) -> Any:
+            body = self._opened(response, self._adapter.async_body)
+            return self._received(response, None if body is None else await body.begin())
+
+        while True:
+            try:
+                response = await self._gated.send_async(
+                    lambda: inside.handle_async_request(self._attempt()),
+                    receive,
+                    lambda response: response.aclose(),
+                    self._as_error,
+                )
+            except BaseException as error:
+                if not self._moves(error):
+                    return self._answer_to(error)
+            else:
+                if not self._moves():
+                    return self._completed(response)
+                await response.aclose()
+
+    # ------------------------------------------------------------------ decisions: what is the same for both
+
     def _begin(self) -> None:
         """Make the request as it is sent to its target now, and its way through the gate."""
         library, request, outgoing, credentials = self._library, self._request, self._outgoing, None
@@ -125,7 +122,7 @@ class _Sending:
             credentials = moved.credentials
         self._sent = request
         self._refusal: MoveReason | None = None
-        self.gated = self._gate.begin(
+        self._gated: GatedRequest = self._gate.begin(
             outgoing,
             unsent=(library.ConnectError, library.ConnectTimeout),
             client_errors=(library.PoolTimeout, library.UnsupportedProtocol, library.LocalProtocolError),
@@ -133,9 +130,9 @@ class _Sending:
             credentials=credentials,
         )
 
-    def attempt(self) -> Any:
+    def _attempt(self) -> Any:
         """The request with what this attempt adds. The client's own stays as it is, for redirects are made of it."""
-        request, added, left = self._sent, self.gated.headers(), self.gated.time_left()
+        request, added, left = self._sent, self._gated.headers(), self._gated.time_left()
         if not added and left == inf:
             return request
         headers, extensions = self._library.Headers(request.headers), request.extensions
@@ -148,11 +145,11 @@ class _Sending:
             request.method, request.url, headers=headers, stream=request.stream, extensions=extensions
         )
 
-    def open(self, response: Any, kind: Callable[[Any, GatedRequest], Any]) -> Any:
+    def _opened(self, response: Any, kind: Callable[[Any, GatedRequest], Any]) -> Any:
         """Put a body of this kind around the response's; returns it if its start has to be read first."""
         if response.is_closed:  # it was in memory from the start
             return None
-        response.stream = body = kind(response.stream, self.gated)
+        response.stream = body = kind(response.stream, self._gated)
         return body if self._reads_start(response) else None
 
     def _reads_start(self, response: Any) -> bool:
@@ -164,7 +161,7 @@ class _Sending:
             return False
         return response.status_code == 200 and "json" in response.headers.get("content-type", "")
 
-    def received(self, response: Any, start: bytes | None) -> Any:
+    def _received(self, response: Any, start: bytes | None) -> Any:
         """Pass a response on; ``start`` is how its body begins, as it was sent, where that was read."""
         body: bytes | None = None
         if response.is_closed:
@@ -175,25 +172,25 @@ class _Sending:
                 self._refusal = refusal_in_bytes(start, encoding)
             else:
                 body = unpacked(start, encoding)
-        self.gated.on_response(response.status_code, response.headers, body)
+        self._gated.on_response(response.status_code, response.headers, body)
         return response
 
-    def completed(self, response: Any) -> Any:
+    def _completed(self, response: Any) -> Any:
         """A response that was in memory from the start, unpacked, has no stream to be read to its end."""
         if response.is_closed:
             if "content-encoding" not in response.headers:
-                self.gated.on_chunk(response.content)
-            self.gated.complete()
+                self._gated.on_chunk(response.content)
+            self._gated.complete()
         return response
 
-    def moves(self, error: BaseException | None = None) -> bool:
+    def _moves(self, error: BaseException | None = None) -> bool:
         """Its target has answered, or failed: whether it goes to another one now."""
         if self._route is None or not self._route.ended(error, None if error else self._refusal):
             return False
         self._begin()
         return True
 
-    def answer_to(self, error: BaseException) -> Any:
+    def _answer_to(self, error: BaseException) -> Any:
         """What a vendor's client is told of an account that cannot spend, as by its server; else raises the error."""
         if not (self._gate.answers_spend_stops and isinstance(error, Refused) and is_spend_stop(error)):
             raise error
@@ -203,9 +200,9 @@ class _Sending:
             429, headers=headers, json={"type": "error", "error": told}, request=self._request
         )
 
-    def as_error(self, error: Refused) -> Refused:
+    def _as_error(self, error: Refused) -> Refused:
         """A refusal as an error of the client's library."""
-        converted = as_client_error(error, self._refusals)
+        converted = as_client_error(error, self._adapter.refusals)
         converted.request = self._request  # type: ignore[attr-defined]  # which errors of these libraries know
         return converted
 
@@ -229,36 +226,35 @@ def gate_transports(
     }
 
 
-class SyncTransport(Generic[T]):
+class _Transport(Generic[T]):
     """A transport ``T`` of one library behind the gate; the library's own file adds its base class and ``adapter``."""
 
     adapter: ClassVar[TransportAdapter]
+    usual: ClassVar[str]
+    """The library's transport that is inside unless another is given."""
 
     def __init__(self, transport: T | None = None, *, passing: ClientGate | None = None, **settings: Any) -> None:
         _check_ungated("transport", (transport,))
         self.passing = ClientGate.given(passing, settings)
-        self._inside: Any = self.adapter.library.HTTPTransport() if transport is None else transport
+        self._inside: Any = getattr(self.adapter.library, self.usual)() if transport is None else transport
+
+
+class SyncTransport(_Transport[T]):
+    usual = "HTTPTransport"
 
     def handle_request(self, request: Any) -> Any:
-        return self.adapter.send(self.passing, self._inside, request)
+        return _Sending(self.adapter, self.passing, request).send(self._inside)
 
     def close(self) -> None:
         self._inside.close()
         self.passing.client_closed()
 
 
-class AsyncTransport(Generic[T]):
-    """The same, with await."""
-
-    adapter: ClassVar[TransportAdapter]
-
-    def __init__(self, transport: T | None = None, *, passing: ClientGate | None = None, **settings: Any) -> None:
-        _check_ungated("transport", (transport,))
-        self.passing = ClientGate.given(passing, settings)
-        self._inside: Any = self.adapter.library.AsyncHTTPTransport() if transport is None else transport
+class AsyncTransport(_Transport[T]):
+    usual = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Any) -> Any:
-        return await self.adapter.send_async(self.passing, self._inside, request)
+        return await _Sending(self.adapter, self.passing, request).send_async(self._inside)
 
     async def aclose(self) -> None:
         await self._inside.aclose()

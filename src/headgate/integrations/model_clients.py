@@ -6,8 +6,10 @@ a POST; as that is switched off in favour of the gate, the gate does it for them
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+from typing import Any, NamedTuple
+
+import httpx2
 
 from ..config import RateLimitConfig
 from ..errors import ConfigError
@@ -23,26 +25,35 @@ _SETTINGS = frozenset(Passing.__init__.__kwdefaults__ or ()) - {"credentials"}
 """Of the gate; its credentials are called ``keys`` here, since only one origin is asked."""
 
 
+class Vendor(NamedTuple):
+    dialect: str
+    """Of its requests."""
+    base_url: str
+    """Its usual one."""
+    variable: str
+    """The environment variable in which its client looks for another base URL."""
+
+
 def client_options(
-    base_url: str,
+    vendor: Vendor,
+    make: type[httpx2.Client | httpx2.AsyncClient],
     keys: Credentials | None,
     passing: Passing | None,
     options: dict[str, Any],
-    kind: type[Any],
-    make: Callable[[], Any],
-    dialect: str = "openai",
 ) -> dict[str, Any]:
     """The options of a vendor's client: its HTTP client behind the gate, its own retries off unless they are given.
 
-    ``kind`` is what the client is built on, ``make`` makes the one that it has by default.
+    ``make`` is the HTTP client that it has by default.
     """
+    base_url = str(options.get("base_url") or os.environ.get(vendor.variable) or vendor.base_url)
     fallbacks = read_fallbacks(options.pop("fallback", None))
     passing = _model_gate(base_url, passing, keys, options)
     passing.answers_spend_stops = True
     if fallbacks:
         primary = passing.credentials_at(base_url)
-        passing.fallbacks = ClientFallbacks(base_url, fallbacks, dialect=dialect, primary=primary)
+        passing.fallbacks = ClientFallbacks(base_url, fallbacks, dialect=vendor.dialect, primary=primary)
     inside = options.pop("http_client", None)
+    kind = httpx2.AsyncClient if issubclass(make, httpx2.AsyncClient) else httpx2.Client
     if inside is None:
         inside = make()
     elif not isinstance(inside, kind):

@@ -85,7 +85,7 @@ def test_an_address_that_is_none_is_nobodys_fault():
 def test_a_secret_that_comes_back_is_hidden():
     secret = "sk-canary-0123456789"
     raw = f"HTTP/1.1 200 OK\r\nX-Key: {secret}\r\nContent-Length: {len(secret)}\r\n\r\n{secret}".encode()
-    answer, _ = ask(raw, secret=secret)
+    answer, _ = ask(raw, secrets=(secret,))
     assert secret not in repr(answer.headers) + answer.content.decode()
 
 

@@ -94,15 +94,16 @@ async def exchange(
     name: str,
     within: float,
     largest: int,
-    secret: str = "",
-    also_hidden: tuple[str, ...] = (),
+    secrets: tuple[str, ...] = (),
     query: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Raises ``NoAnswerError`` or ``UnfitAnswerError``, neither with a word about ``secret`` or ``also_hidden``.
+    """Raises ``NoAnswerError`` or ``UnfitAnswerError``, neither with a word about ``secrets``.
 
     ``name`` is what they call the server; ``largest`` is in bytes, unpacked; ``within`` may be endless (``math.inf``)
     for a caller with a timeout of its own.
     """
+    import aiohttp
+
     problem: Failed
     if on_request is not None:
         on_request(method, url)
@@ -111,7 +112,7 @@ async def exchange(
             method,
             url,
             params=query,
-            data=None if body is None else _payload(body),
+            data=None if body is None else aiohttp.BytesPayload(body),  # else the library looks for what it could be
             headers=headers,
             allow_redirects=False,
             timeout=_timeout(within),
@@ -123,10 +124,10 @@ async def exchange(
             response.close()
             raise
         if content is not None:  # and with its end the connection is free for others
-            answer = Answer(response.status, response.headers, content)
-            for hidden in (secret, *also_hidden):
-                answer = _without(hidden, answer)
-            return answer
+            told: Mapping[str, str] = response.headers
+            for secret in secrets:
+                content, told = hide_secret(secret, content, told)
+            return Answer(response.status, told, content)
         response.close()
         problem = UnfitAnswerError(name, f"sent more than {largest:,} bytes; the rest was not read")
     except TimeoutError as error:
@@ -134,16 +135,9 @@ async def exchange(
     except ValueError as error:
         what = f"was not called: the request is invalid ({type(error).__name__})"
         problem = UnfitAnswerError(name, what)
-    except _troubles() as error:
+    except (aiohttp.ClientError, OSError) as error:
         problem = NoAnswerError(name, why_no_answer(error, within))
     raise problem  # out of the handlers, so that no context leads back to what the library said
-
-
-def _payload(body: bytes) -> aiohttp.BytesPayload:
-    """Bytes as the library wraps them, without its looking for what they could be."""
-    import aiohttp
-
-    return aiohttp.BytesPayload(body)
 
 
 @lru_cache(maxsize=64)
@@ -152,13 +146,6 @@ def _timeout(within: float) -> aiohttp.ClientTimeout:
     import aiohttp
 
     return aiohttp.ClientTimeout(total=None if within == inf else within, sock_connect=min(within, CONNECT_WITHIN))
-
-
-def _troubles() -> tuple[type[Exception], ...]:
-    """What may go wrong on the way; asked for only when something has."""
-    import aiohttp
-
-    return (aiohttp.ClientError, OSError)
 
 
 def why_no_answer(error: Exception, within: float) -> str:
@@ -218,14 +205,12 @@ async def _read(response: aiohttp.ClientResponse, largest: int) -> bytes | None:
     return None
 
 
-def _without(secret: str, answer: Answer) -> Answer:
-    """The answer, without the secret where the server sends it back."""
+def hide_secret(secret: str, body: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
+    """Body and headers of an answer, without the secret where the server sends it back."""
     if len(secret) < SHORTEST_SECRET:
-        return answer
-    raw, content = secret.encode(), answer.content
-    if raw in content:
-        content = content.replace(raw, HIDDEN.encode())
-    headers: Mapping[str, str] = answer.headers
+        return body, headers
     if any(secret in value for value in headers.values()):
-        headers = {field: value.replace(secret, HIDDEN) for field, value in headers.items()}
-    return Answer(answer.status_code, headers, content)
+        from multidict import CIMultiDict  # aiohttp's own; a server that does so is rare
+
+        headers = CIMultiDict((name, value.replace(secret, HIDDEN)) for name, value in headers.items())
+    return body.replace(secret.encode(), HIDDEN.encode()), headers

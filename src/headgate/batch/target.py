@@ -228,8 +228,7 @@ class Target:
             name=name,
             within=inf,
             largest=self.config.largest_answer,
-            secret=secret,
-            also_hidden=self._hidden,
+            secrets=(secret, *self._hidden),
         )
         try:
             answer = await self._timeout.run(sending, within)

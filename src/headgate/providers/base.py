@@ -141,7 +141,9 @@ class SearchProvider(ABC):
         self.base_url = (base_url or self.address).rstrip("/")
         if not self.base_url.startswith(("http://", "https://")) or not {"@", "?", "#"}.isdisjoint(self.base_url):
             raise ConfigError(f"{self.name}: base_url must be http://... or https://..., without credentials or query")
-        self._credentials = self._single_key(api_key) if api_key else credentials
+        if api_key:  # a pool of one, so that a key whose quota is used up rests until it resets
+            credentials = CredentialCoordinator([api_key], provider=self.name)
+        self._credentials = credentials
         self._manager = manager
         self._session = session
         self._own_session: aiohttp.ClientSession | None = None
@@ -231,7 +233,7 @@ class SearchProvider(ABC):
         async def attempt(context: CallContext) -> Answer:
             key = context.credential or ""
             signed = self.signed(request, key) if key else request
-            answer = await send(session, self.base_url, signed, name=self.name, within=self._timeout, secret=key)
+            answer = await self._send(session, signed, key)
             self._check(answer, key)
             return answer
 
@@ -257,6 +259,26 @@ class SearchProvider(ABC):
         if body is None:
             raise ProviderError(self.name, f"answered {answer.status_code} without a JSON object")
         return body
+
+    async def _send(self, session: aiohttp.ClientSession, request: Request, key: str) -> Answer:
+        """Raises as ``exchange`` does. The usual headers go along, since the session may be the caller's own."""
+        headers = {**USUAL_HEADERS, **request.headers}
+        body = None
+        if request.body is not None:
+            body = json.dumps(request.body).encode()
+            headers["Content-Type"] = "application/json"
+        return await exchange(
+            session,
+            request.method,
+            self.base_url + request.path,
+            body,
+            headers,
+            query=request.query,
+            name=self.name,
+            within=self._timeout,
+            largest=LARGEST_ANSWER,
+            secrets=(key,),
+        )
 
     def _failure_before(self, refusal: Refused) -> Failed | None:
         """The provider's answer before a retry was refused, if that says more than the refusal."""
@@ -284,10 +306,6 @@ class SearchProvider(ABC):
         failure.response = answer  # where the gate finds headers and body
         raise failure
 
-    def _single_key(self, api_key: str) -> Credentials:
-        """A pool of one, so that a key whose quota is used up rests until it resets."""
-        return CredentialCoordinator([api_key], provider=self.name)
-
     @asynccontextmanager
     async def _session_for_search(self) -> AsyncIterator[aiohttp.ClientSession]:
         kept = self._session or self._own_session
@@ -296,29 +314,6 @@ class SearchProvider(ABC):
             return
         async with new_session() as session:
             yield session
-
-
-async def send(
-    session: aiohttp.ClientSession, base_url: str, request: Request, *, name: str, within: float, secret: str = ""
-) -> Answer:
-    """Raises as ``exchange`` does. The session may be the caller's own, so the usual headers go with the request."""
-    headers = {**USUAL_HEADERS, **request.headers}
-    body = None
-    if request.body is not None:
-        body = json.dumps(request.body).encode()
-        headers["Content-Type"] = "application/json"
-    return await exchange(
-        session,
-        request.method,
-        base_url + request.path,
-        body,
-        headers,
-        query=request.query,
-        name=name,
-        within=within,
-        largest=LARGEST_ANSWER,
-        secret=secret,
-    )
 
 
 def json_of(answer: Answer) -> Json | None:

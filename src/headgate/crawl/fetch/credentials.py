@@ -16,13 +16,11 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from multidict import CIMultiDict
-
 from ...core.decision import Outcome
 from ...core.signal import SILENT, Signal
 from ...credentials import CredentialCoordinator, Lease
 from ...errors import ConfigError
-from ...exchange import SHORTEST_SECRET
+from ...exchange import hide_secret
 from ...formatting import HIDDEN
 from ...limiter import Permit
 from ...resilience.context import KEY_GAP, KEY_HEADER, parse_key_header
@@ -111,14 +109,12 @@ class FetchPermit:
 
     def without_secret(self, fetched: FetchResponse) -> FetchResponse:
         """The answer, without the secret where the server sends it back."""
-        secret = "" if self.lease is None else self.lease.secret
-        if len(secret) < SHORTEST_SECRET:
+        if self.lease is None:
             return fetched
-        body = fetched.body.replace(secret.encode(), HIDDEN.encode())
-        headers, location = fetched.headers, fetched.location
-        if any(secret in value for value in headers.values()):
-            headers = CIMultiDict((name, value.replace(secret, HIDDEN)) for name, value in headers.items())
-            location = None if location is None else location.replace(secret, HIDDEN)
+        secret, location = self.lease.secret, fetched.location
+        body, headers = hide_secret(secret, fetched.body, fetched.headers)
+        if location is not None and headers is not fetched.headers:
+            location = location.replace(secret, HIDDEN)
         return replace(fetched, body=body, headers=headers, location=location)
 
     def end(self, signal: Signal, status: int = 0, latency: float | None = None) -> None:

@@ -14,7 +14,7 @@ from headgate.lab.virtual_time import run
 
 ORIGIN = "https://a.test"
 LONG = 1e9
-FREE = (Rules.everything(), LONG)
+FREE = (Rules(), LONG)
 
 
 class Made:

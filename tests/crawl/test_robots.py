@@ -131,8 +131,8 @@ def test_where_there_is_none_all_is_allowed(status: int) -> None:
     assert read.allows(f"{HOST}/x")
 
 
-@pytest.mark.parametrize("status", [None, 0, 429, 500, 503, 599, 100, 700])
-def test_where_nobody_knows_nothing_is_allowed_for_now(status: int | None) -> None:
+@pytest.mark.parametrize("status", [0, 429, 500, 503, 599, 100, 700])
+def test_where_nobody_knows_nothing_is_allowed_for_now(status: int) -> None:
     read = rules_for(status, b"User-agent: *\nAllow: /", "headgate")
     assert not read.known
     assert not read.allows(f"{HOST}/x")

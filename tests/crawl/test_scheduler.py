@@ -26,7 +26,7 @@ def test_what_the_rules_forbid_is_not_queued_and_leaves_the_queue():
 
 def test_rules_are_those_of_one_origin_and_until_their_time():
     host = Host("a.test", 0.2)
-    host.set_rules(ORIGIN, Rules.everything(), 10.0)
+    host.set_rules(ORIGIN, Rules(), 10.0)
     assert host.knows_rules_of(f"{ORIGIN}/page", 9.9)
     assert not host.knows_rules_of(f"{ORIGIN}/page", 10.0)
     assert not host.knows_rules_of("http://a.test/page", 0.0)
@@ -49,7 +49,7 @@ def test_a_url_is_taken_for_its_own_origin_once_its_rules_are_known():
     for one in (plain, secure):
         host.add(one)
     assert host.take(ORIGIN, 0.0) is None
-    host.set_rules(ORIGIN, Rules.everything(), LONG)
+    host.set_rules(ORIGIN, Rules(), LONG)
     assert host.take(ORIGIN, 0.0) == secure
     assert host.take(ORIGIN, 0.0) is None
     assert host.take_all() == [plain]
@@ -58,7 +58,7 @@ def test_a_url_is_taken_for_its_own_origin_once_its_rules_are_known():
 
 def test_retries_wait_for_their_budget_and_first_visits_do_not():
     host = Host("a.test", 0.0)
-    host.set_rules(ORIGIN, Rules.everything(), LONG)
+    host.set_rules(ORIGIN, Rules(), LONG)
     retries = [visit(number, f"/{number}", attempts=1) for number in range(1, 6)]
     for one in retries:
         host.add(one)

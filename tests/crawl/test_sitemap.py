@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.crawl import sitemap
-from headgate.crawl.sitemap import MOST_URLS, Sitemap, SitemapEntry, read_sitemap
+from headgate.crawl.sitemap import MOST_URLS, Sitemap, read_sitemap
 
 WHERE = "https://site.example/sitemap.xml"
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
 ONE = f"{HEAD}<url><loc> https://site.example/a?x=1&amp;y=2 </loc><lastmod>2026-02-03</lastmod></url></urlset>"
-READ = Sitemap((SitemapEntry("https://site.example/a?x=1&y=2", "2026-02-03"),))
+READ = Sitemap(("https://site.example/a?x=1&y=2",))
 
 
 def read(text: str | bytes) -> Sitemap:
@@ -37,7 +37,7 @@ def read(text: str | bytes) -> Sitemap:
     ],
     ids=["plain", "gzip", "mark", "space before", "UTF-16", "Latin-1", "CDATA", "relative", "prefixes"],
 )
-def test_pages_and_their_dates_are_read(body: bytes) -> None:
+def test_pages_are_read(body: bytes) -> None:
     assert read(body) == READ
 
 
@@ -48,8 +48,8 @@ def test_an_index_leads_to_further_sitemaps() -> None:
 
 def test_lines_are_pages() -> None:
     assert read("https://site.example/1\r\nhttps://site.example/2\n\n").pages == (
-        SitemapEntry("https://site.example/1"),
-        SitemapEntry("https://site.example/2"),
+        "https://site.example/1",
+        "https://site.example/2",
     )
 
 
@@ -63,7 +63,7 @@ def test_lines_are_pages() -> None:
     ids=["RSS", "Atom"],
 )
 def test_a_feed_lists_pages(feed: str) -> None:
-    assert [page.url for page in read(feed).pages] == ["https://site.example/1"]
+    assert read(feed).pages == ("https://site.example/1",)
 
 
 def test_pictures_of_a_page_are_no_pages() -> None:
@@ -73,12 +73,7 @@ def test_pictures_of_a_page_are_no_pages() -> None:
 
 def test_an_address_counts_once_and_in_one_spelling() -> None:
     twice = f"{HEAD}<url><loc>/a</loc></url><url><loc>HTTPS://SITE.example:443/a#x</loc></url></urlset>"
-    assert [page.url for page in read(twice).pages] == ["https://site.example/a"]
-
-
-@pytest.mark.parametrize("date", ["yesterday", "03/02/2026", "2026-02-03T", "9" * 50])
-def test_what_is_no_date_is_left_out(date: str) -> None:
-    assert read(ONE.replace("2026-02-03", date)).pages[0].lastmod == ""
+    assert read(twice).pages == ("https://site.example/a",)
 
 
 @pytest.mark.parametrize(

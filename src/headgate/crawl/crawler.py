@@ -29,7 +29,7 @@ from .config import CrawlConfig
 from .fetch.credentials import Given, OriginCredentials, keys_by_origin, origin_named
 from .fetch.gated_fetcher import Fetch
 from .frontier import LostUrl
-from .frontier.frontier import read_hosts, read_lost
+from .frontier.frontier import read_lost, read_open_by_host
 from .frontier.schema import SUFFIX
 from .output import JsonlOutput, Output, Page, WarcOutput
 from .page.processor import Extract, Follow
@@ -212,10 +212,7 @@ class Crawler:
     def open_by_host(self, most: int = 100) -> dict[str, int]:
         """How many URLs are still to be visited of the hosts with the most of them. Reads the frontier; blocks."""
         run = self._run
-        if run is None:
-            return {}
-        found = read_hosts(run.frontier.path, most)
-        return {one.host: one.waiting + one.taken + one.put_off for one in found}
+        return {} if run is None else read_open_by_host(run.frontier.path, most)
 
     def waits(self) -> dict[str, int]:
         """Hosts by what they wait for."""

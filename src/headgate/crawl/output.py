@@ -62,14 +62,9 @@ class Exchange:
 
     request_headers: Sequence[tuple[str, str]] = ()
     status: int
-    reason: str = ""
     headers: Sequence[tuple[str, str]] = ()
     body: bytes = b""
     """Unpacked, whatever the headers say."""
-    method: str = "GET"
-    version: str = "HTTP/1.1"
-    address: str = ""
-    """The IP address that answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +190,8 @@ class WarcOutput:
             "response",
             payload=BytesIO(exchange.body),
             length=len(exchange.body),
-            http_headers=self._headers(
-                f"{exchange.status} {_one_line(exchange.reason)}".rstrip(), headers, exchange.version
-            ),
-            warc_headers_dict=_said(page, exchange),
+            http_headers=self._headers(str(exchange.status), headers, "HTTP/1.1"),
+            warc_headers_dict={"WARC-Date": instant(page.fetched_at)},
         )
 
     def _request(self, writer: Any, page: Page, exchange: Exchange) -> Any:
@@ -211,8 +204,8 @@ class WarcOutput:
         return writer.create_warc_record(
             page.url,
             "request",
-            http_headers=self._headers(f"{exchange.method} {target} {exchange.version}", headers, is_http_request=True),
-            warc_headers_dict=_said(page, exchange),
+            http_headers=self._headers(f"GET {target} HTTP/1.1", headers, is_http_request=True),
+            warc_headers_dict={"WARC-Date": instant(page.fetched_at)},
         )
 
     def _writer(self) -> tuple[BytesIO, Any]:
@@ -225,13 +218,6 @@ def _true_of_the_body(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str
         (f"{RENAMED}{_one_line(name)}" if name.lower() in ABOUT_THE_WAY else _one_line(name), _one_line(value))
         for name, value in headers
     ]
-
-
-def _said(page: Page, exchange: Exchange) -> dict[str, str]:
-    about = {"WARC-Date": instant(page.fetched_at)}
-    if exchange.address:
-        about["WARC-IP-Address"] = exchange.address
-    return about
 
 
 def _one_line(text: str) -> str:

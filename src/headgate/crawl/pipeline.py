@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 from ..clock import Clock
@@ -134,22 +135,9 @@ class Pipeline:
         self._frontier, self._outcomes, self._backlog, self._reporter = frontier, outcomes, backlog, reporter
         self._report, self._supervisor, self._deliver = report, supervisor, deliver
         self._fetching: set[asyncio.Task[None]] = set()
-        self._processing: Stage[Work] = Stage(
-            self._process,
-            workers=READERS,
-            room=pool.workers,
-            clock=clock,
-            times=report.stages["processing"],
-            supervisor=supervisor,
-        )
-        self._output: Stage[Written] = Stage(
-            self._write,
-            workers=WRITERS,
-            room=pool.workers,
-            clock=clock,
-            times=report.stages["output"],
-            supervisor=supervisor,
-        )
+        stage = partial(Stage, room=pool.workers, clock=clock, supervisor=supervisor)
+        self._processing: Stage[Work] = stage(self._process, workers=READERS, times=report.stages["processing"])
+        self._output: Stage[Written] = stage(self._write, workers=WRITERS, times=report.stages["output"])
 
     # ------------------------------------------------------------------ from the first page to the last
 

@@ -54,7 +54,7 @@ _WRITTEN_AS = {"disallow": "Disallow", "allow": "Allow", "delay": "Crawl-delay",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """What one host allows one agent. Made once, asked often; safe to share between threads."""
+    """What one host allows one agent; by default all. Made once, asked often; safe to share between threads."""
 
     known: bool = True
     """False while there was no answer: URLs are deferred, not refused."""
@@ -76,16 +76,6 @@ class Rules:
         problems += reading.problems()
         return reading.rules(problems)
 
-    @classmethod
-    def everything(cls, problem: str = "") -> Rules:
-        """All is allowed: there is no robots.txt."""
-        return cls(problem=problem)
-
-    @classmethod
-    def unknown(cls, problem: str, life: float = LIFE_UNKNOWN) -> Rules:
-        """Nothing is allowed for now."""
-        return cls(known=False, problem=problem, life=life)
-
     def allows(self, url: str) -> bool:
         """Whether this URL may be asked for. Of a URL that cannot be read: no."""
         if not self.known:
@@ -98,15 +88,14 @@ class Rules:
             return False
 
 
-def rules_for(status: int | None, body: bytes, agent: str) -> Rules:
-    """What an answer to the request for robots.txt means. Redirects are followed before; no answer is None or 0."""
-    if not status:
-        return Rules.unknown("robots.txt: no response")
+def rules_for(status: int, body: bytes, agent: str) -> Rules:
+    """What an answer to the request for robots.txt means. Redirects are followed before; 0: no answer."""
     if 200 <= status < 300:
         return Rules.parse(body, agent)
     if status == 429 or not 300 <= status < 500:
-        return Rules.unknown(f"robots.txt: answered {status}")
-    return Rules.everything("robots.txt: redirects lead to no file" if status < 400 else "")
+        problem = f"robots.txt: answered {status}" if status else "robots.txt: no response"
+        return Rules(known=False, problem=problem, life=LIFE_UNKNOWN)
+    return Rules(problem="robots.txt: redirects lead to no file" if status < 400 else "")
 
 
 def _lines(body: bytes, problems: list[str]) -> Iterable[str]:
@@ -122,10 +111,9 @@ def _lines(body: bytes, problems: list[str]) -> Iterable[str]:
     if len(body) > LARGEST:
         problems.append(f"has {len(body):,} bytes; only the first {LARGEST:,} are read")
         body = body[: body.rfind(b"\n", 0, LARGEST) + 1 or LARGEST]  # no rule is cut in two
-    decoded = decode(body, "utf-8")
-    text = decoded.text
-    if decoded.problem:
-        problems.append(decoded.problem)
+    text, problem = decode(body, "utf-8")
+    if problem:
+        problems.append(problem)
     if "\0" in text:
         problems.append("contains NUL bytes")
         text = text.replace("\0", "")

@@ -77,11 +77,6 @@ class CrawlSetup:
     fetch: Fetch | None
     """In place of the crawl's own HTTP client."""
 
-    @property
-    def identity(self) -> dict[str, str]:
-        """What must be the same for a crawl to be resumed."""
-        return identity_of(self.config, self.seeds, {*self.headers, *self.credentials})
-
 
 class CrawlRun:
     def __init__(
@@ -100,7 +95,7 @@ class CrawlRun:
         self.began_at = clock.now()
         self.frontier = Frontier(
             frontier_path,
-            identity=setup.identity,
+            identity=identity_of(config, setup.seeds, {*setup.headers, *setup.credentials}),
             outputs=setup.outputs,
             per_host=QUEUED_PER_FETCH * config.per_host,
             bounds=Bounds(per_host=config.max_per_host, per_shape=config.max_per_shape),

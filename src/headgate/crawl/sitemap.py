@@ -1,6 +1,6 @@
 """Which pages a site says it has: XML, packed or plain, an index of further ones, a feed, or a list of lines.
 
-    <urlset>        pages: each <url> with its <loc> and <lastmod>
+    <urlset>        pages: each <url> with its <loc>
     <sitemapindex>  further sitemaps: each <sitemap> with its <loc>
     <rss>, <feed>   pages: each <item> or <entry> with its link
     plain lines     pages: one URL to a line
@@ -38,22 +38,13 @@ _STEP = 1 << 16
 _LOC = re.compile(rb"(?i)<(?!image:|video:)(?:\w{1,20}:)?loc\s*>\s*(?:<!\[CDATA\[)?([^<>\]]{1,4096})")
 _INDEX = re.compile(rb"(?i)<(?:\w{1,20}:)?sitemapindex[\s>]")
 _MARKUP = re.compile(rb"(?i)\s*<(?:!doctype\s+html|html|head|body)[\s>]")
-_DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?)?)?)?")
 _ROOTS = frozenset(("urlset", "sitemapindex", "rss", "feed", "rdf"))
 _ENTRIES = frozenset(("url", "sitemap", "item", "entry"))
-_DATES = frozenset(("lastmod", "pubdate", "updated"))
-
-
-@dataclass(frozen=True, slots=True)
-class SitemapEntry:
-    url: str
-    lastmod: str = ""
-    """When it changed, as the site wrote it (``2026-02-03`` or longer); empty if it did not, or not in that form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sitemap:
-    pages: tuple[SitemapEntry, ...] = ()
+    pages: tuple[str, ...] = ()
     sitemaps: tuple[str, ...] = ()
     """Where to read on."""
     problem: str = ""
@@ -79,8 +70,7 @@ def read_sitemap(body: bytes, url: str) -> Sitemap:
         problems.append(f"has {found.strange:,} entries that are not URLs")
     if found.full:
         problems.append(f"lists more than {MOST_URLS:,} URLs; the rest was not read")
-    pages = tuple(SitemapEntry(page, lastmod) for page, lastmod in found.pages.items())
-    return Sitemap(pages, tuple(found.sitemaps), f"sitemap {', '.join(problems)}" if problems else "")
+    return Sitemap(tuple(found.pages), tuple(found.sitemaps), f"sitemap {', '.join(problems)}" if problems else "")
 
 
 class _Found:
@@ -88,12 +78,12 @@ class _Found:
 
     def __init__(self, url: str) -> None:
         self._base = url
-        self.pages: dict[str, str] = {}
+        self.pages: dict[str, None] = {}
         self.sitemaps: dict[str, None] = {}
         self.strange = self._read = 0
         self.full = False
 
-    def add(self, written: str, lastmod: str = "", *, is_sitemap: bool = False) -> None:
+    def add(self, written: str, *, is_sitemap: bool = False) -> None:
         written = written.strip()
         if not written:
             return
@@ -104,11 +94,8 @@ class _Found:
         url = canonical(written, self._base) if len(written) <= LONGEST_URL else None
         if url is None:
             self.strange += 1
-        elif is_sitemap:
-            self.sitemaps.setdefault(url)
         else:
-            lastmod = lastmod.strip()
-            self.pages.setdefault(url, lastmod if _DATE.fullmatch(lastmod) else "")
+            (self.sitemaps if is_sitemap else self.pages).setdefault(url)
 
 
 class _StopError(Exception):
@@ -193,7 +180,7 @@ class _XmlReader:
     def __init__(self, found: _Found) -> None:
         self._found = found
         self._depth = self._elements = 0
-        self._entry = self._address = self._date = self._inside = ""
+        self._entry = self._address = self._inside = ""
         self._entry_depth = 0
         self._text: list[str] = []
         self._characters = 0
@@ -219,7 +206,7 @@ class _XmlReader:
             raise _StopError(f"has elements nested more than {DEEPEST} deep; the rest was not read")
         if name in _ENTRIES and not self._entry:
             self._entry, self._entry_depth = name, self._depth
-            self._address = self._date = ""
+            self._address = ""
         elif self._entry and self._depth == self._entry_depth + 1:
             self._inside, self._characters = name, 0
             self._text.clear()
@@ -233,13 +220,10 @@ class _XmlReader:
 
     def _end(self, tag: str) -> None:
         if self._entry and self._depth == self._entry_depth:
-            self._found.add(self._address, self._date, is_sitemap=self._entry == "sitemap")
+            self._found.add(self._address, is_sitemap=self._entry == "sitemap")
             self._entry = ""
         elif self._entry and self._depth == self._entry_depth + 1:
-            text = "".join(self._text)
             if self._inside == "loc" or (self._inside == "link" and not self._address):
-                self._address = text
-            elif self._inside in _DATES:
-                self._date = text
+                self._address = "".join(self._text)
             self._inside = ""
         self._depth -= 1

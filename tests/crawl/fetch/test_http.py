@@ -76,7 +76,7 @@ def ask(raw, path="", limits=LIMITS, **more):
     async def main():
         async with Server(raw) as server, new_session(GUARD, agent="headgate-test/1 (+http://x)") as session:
             try:
-                return await fetch(session, server.url + path, limits=limits, guard=GUARD, **more), server.requests
+                return await fetch(session, server.url + path, limits=limits, **more), server.requests
             except FetchError as problem:
                 return problem, server.requests
 
@@ -124,7 +124,7 @@ def test_cookies_are_not_kept():
         raw = answer(b"ok", Set_Cookie="a=b; Path=/")
         async with Server(raw) as server, new_session(GUARD, agent="t") as session:
             for _ in range(2):
-                await fetch(session, server.url, limits=LIMITS, guard=GUARD)
+                await fetch(session, server.url, limits=LIMITS)
                 await asyncio.sleep(0.02)  # the server hangs up, and aiohttp has to notice
             return server.requests
 
@@ -135,7 +135,7 @@ def test_a_connection_is_used_again():
     async def main():
         async with Server(answer(b"ok"), stays=True) as server, new_session(GUARD, agent="t") as session:
             for _ in range(3):
-                await fetch(session, server.url, limits=LIMITS, guard=GUARD)
+                await fetch(session, server.url, limits=LIMITS)
             return server.connected, len(server.requests)
 
     assert asyncio.run(main()) == (1, 3)
@@ -206,7 +206,7 @@ def problem_at(url, limits=LIMITS):
     async def main():
         async with new_session(GUARD, agent="t") as session:
             with pytest.raises(FetchError) as caught:
-                await fetch(session, url, limits=limits, guard=GUARD)
+                await fetch(session, url, limits=limits)
             return caught.value
 
     return asyncio.run(main())
@@ -248,7 +248,7 @@ def tls_problem(serve, ssl=None):
         async with server, new_session(GUARD, agent="t") as session:
             with pytest.raises(FetchError) as caught:
                 url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-                await fetch(session, url, limits=LIMITS, guard=GUARD)
+                await fetch(session, url, limits=LIMITS)
             await asyncio.sleep(0)  # the server's end is closed in the next round
             return caught.value
 
@@ -335,7 +335,7 @@ def test_a_gate_understands_a_problem(kind):
 def test_a_session_nobody_looks_after_is_not_used():
     async def main():
         async with aiohttp.ClientSession() as session:
-            await fetch(session, "http://127.0.0.1/", limits=LIMITS, guard=GUARD)
+            await fetch(session, "http://127.0.0.1/", limits=LIMITS)
 
     with pytest.raises(ConfigError, match="new_session"):
         asyncio.run(main())
@@ -345,7 +345,7 @@ def test_a_cancelled_fetch_ends_at_once_and_lets_go():
     async def main():
         unfinished = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"
         async with Server(unfinished, stays=True) as server, new_session(GUARD, agent="t") as session:
-            task = asyncio.create_task(fetch(session, server.url, limits=LIMITS, guard=GUARD))
+            task = asyncio.create_task(fetch(session, server.url, limits=LIMITS))
             while not server.requests:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.02)  # until the beginning of the answer is read

@@ -14,15 +14,15 @@ import pytest
 from aiohttp.abc import AbstractResolver
 from bench.ports import free_port
 
-from headgate.crawl.fetch.http import fetch, new_session
-from headgate.crawl.fetch.response import FetchError, FetchLimits
-from headgate.crawl.fetch.ssrf_guard import SsrfGuard
-from headgate.crawl.url import canonical, origin_of, unfit
+from headgate.crawl import CrawlConfig
+from headgate.crawl.fetch.http import HttpFetcher
+from headgate.crawl.fetch.memory_budget import MemoryBudget
+from headgate.crawl.fetch.response import FetchError
+from headgate.crawl.frontier import Visit
+from headgate.crawl.url import canonical, host_of, unfit
 
 WORLD = json.loads((Path(__file__).parents[1] / "redirect_cases.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in WORLD["cases"]}
-LIMITS = FetchLimits(total=20.0, connect=10.0, first_byte=10.0)
-"""Nothing here waits; the time is what a busy machine may need."""
 MOST_HOPS = 10
 SECRET = "Bearer for-127.0.0.2-alone"
 
@@ -80,13 +80,12 @@ class World:
         writer.close()
 
 
-async def follow(world, session, guard):
+async def follow(world, fetch):
     """As a crawl does: every hop is an address of its own. What came of it, and a sentence or where it arrived."""
-    start = url = f"http://127.0.0.2:{world.port}/case"
-    secrets = {origin_of(start): {"Authorization": SECRET}}
+    url = f"http://127.0.0.2:{world.port}/case"
     for _ in range(MOST_HOPS):
         try:
-            fetched = await fetch(session, url, limits=LIMITS, guard=guard, headers_by_origin=secrets)
+            fetched = await fetch(Visit(1, url, host_of(url), 0))
         except FetchError as problem:
             return problem.kind, problem.sentence
         if fetched.location is None:
@@ -99,10 +98,16 @@ async def follow(world, session, guard):
 
 
 async def run(case):
-    guard = SsrfGuard(allowed_hosts=("127.0.0.2", "127.0.0.3"))
-    async with World(case) as world, new_session(guard, agent="test", resolver=Names(WORLD["names"])) as session:
-        came, says = await follow(world, session, guard)
+    async with World(case) as world:
+        secrets = {f"http://127.0.0.2:{world.port}": {"Authorization": SECRET}}
+        async with fetcher(secrets, Names(WORLD["names"]), allowed_hosts=("127.0.0.2", "127.0.0.3")) as fetch:
+            came, says = await follow(world, fetch)
         return came, says, world
+
+
+def fetcher(secrets, resolver=None, **settings):
+    config = CrawlConfig(timeout=20.0, first_byte=10.0, **settings)
+    return HttpFetcher(config, secrets, resolver, MemoryBudget(1 << 20), lambda: 1)
 
 
 def test_there_are_the_cases_we_speak_of():
@@ -136,8 +141,6 @@ def test_the_same_host_without_encryption_is_another_origin():
     seen = []
 
     async def main():
-        guard = SsrfGuard(allow_private=True)
-
         async def serve(reader, writer):
             seen.append((await reader.readuntil(b"\r\n\r\n")).decode())
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -146,9 +149,9 @@ def test_the_same_host_without_encryption_is_another_origin():
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         secrets = {f"https://127.0.0.1:{port}": {"Authorization": SECRET}}
-        async with server, new_session(guard, agent="test") as session:
+        async with server, fetcher(secrets, allow_private=True) as fetch:
             url = f"http://127.0.0.1:{port}/"
-            await fetch(session, url, limits=LIMITS, guard=guard, headers_by_origin=secrets)
+            await fetch(Visit(1, url, host_of(url), 0))
 
     asyncio.run(main())
     assert len(seen) == 1

@@ -274,7 +274,7 @@ async def ask(bomb, limits=PATIENT):
     guard = SsrfGuard(allow_private=True)
     async with Bomber(bomb) as server, new_session(guard, agent="test") as session:
         with pytest.raises(FetchError) as caught:
-            await fetch(session, server.url, limits=limits, guard=guard)
+            await fetch(session, server.url, limits=limits)
         sent, paused = server.sent, server.paused
         await asyncio.wait_for(server.hung_up.wait(), 20.0)
     return caught.value, sent, paused
@@ -319,7 +319,7 @@ def test_a_refusal_counts_though_its_body_is_a_bomb(name):
         refusal = BOMBS[name][0].instead(b"200 OK", b"429 Too Many Requests\r\nRetry-After: 7")
         guard = SsrfGuard(allow_private=True)
         async with Bomber(refusal) as server, new_session(guard, agent="test") as session:
-            fetched = await fetch(session, server.url, limits=ABOUT_TIME["sent nothing for"], guard=guard)
+            fetched = await fetch(session, server.url, limits=ABOUT_TIME["sent nothing for"])
             await asyncio.wait_for(server.hung_up.wait(), 20.0)
             return fetched, server.paused
 

@@ -12,7 +12,7 @@ from bench.ports import free_port
 
 from headgate.crawl.fetch.http import fetch, new_session
 from headgate.crawl.fetch.response import FetchError, FetchLimits
-from headgate.crawl.fetch.ssrf_guard import RefusedAddress, SsrfGuard, kind_of
+from headgate.crawl.fetch.ssrf_guard import GuardedConnector, RefusedAddress, SsrfGuard, kind_of
 from headgate.errors import ConfigError, Refused
 
 LIMITS = FetchLimits(total=20.0, connect=10.0, first_byte=10.0)
@@ -146,9 +146,9 @@ class Place:
 GUARD = SsrfGuard(allowed_hosts=("127.0.0.2",))
 
 
-async def ask(session, guard, host, port):
+async def ask(session, host, port):
     try:
-        return (await fetch(session, f"http://{host}:{port}/", limits=LIMITS, guard=guard)).body
+        return (await fetch(session, f"http://{host}:{port}/", limits=LIMITS)).body
     except FetchError as problem:
         return problem.kind
 
@@ -158,10 +158,10 @@ def test_a_name_that_moves_inside_between_two_lookups_is_refused_then():
         names = Names(["127.0.0.2"], ["127.0.0.1"])
         async with Place("127.0.0.2") as good, Place("127.0.0.1", good.port) as inside:
             async with new_session(GUARD, agent="test", resolver=names) as session:
-                first = await ask(session, GUARD, "rebinding.test", good.port)
-                again = await ask(session, GUARD, "rebinding.test", good.port)
+                first = await ask(session, "rebinding.test", good.port)
+                again = await ask(session, "rebinding.test", good.port)
                 session.connector.clear_dns_cache()
-                moved = await ask(session, GUARD, "rebinding.test", good.port)
+                moved = await ask(session, "rebinding.test", good.port)
             return first, again, moved, names.asked, good.asked, inside.connected
 
     assert asyncio.run(main()) == (b"ok", b"ok", "refused_address", 2, 2, 0)
@@ -172,7 +172,7 @@ def test_between_the_check_and_the_connection_there_is_no_second_lookup():
         names = Names(["127.0.0.2"], ["127.0.0.1"])
         async with Place("127.0.0.2") as good, Place("127.0.0.1", good.port) as inside:
             async with new_session(GUARD, agent="test", resolver=names) as session:
-                await ask(session, GUARD, "rebinding.test", good.port)
+                await ask(session, "rebinding.test", good.port)
             return names.asked, inside.connected
 
     assert asyncio.run(main()) == (1, 0)
@@ -187,7 +187,7 @@ def test_of_several_addresses_only_the_good_ones_are_tried(answers):
             Place("127.0.0.1", good.port) as inside,
             new_session(GUARD, agent="test", resolver=names) as session,
         ):
-            return await ask(session, GUARD, "both.test", good.port), inside.connected
+            return await ask(session, "both.test", good.port), inside.connected
 
     assert asyncio.run(main()) == (b"ok", 0)
 
@@ -198,7 +198,7 @@ def test_when_the_good_address_is_dead_the_bad_one_is_no_substitute():
             port = dead.port
         names = Names(["127.0.0.2", "127.0.0.1"])
         async with Place("127.0.0.1", port) as inside, new_session(GUARD, agent="test", resolver=names) as session:
-            return await ask(session, GUARD, "both.test", port), inside.connected
+            return await ask(session, "both.test", port), inside.connected
 
     assert asyncio.run(main()) == ("connect", 0)
 
@@ -209,7 +209,7 @@ def test_the_connector_alone_keeps_odd_spellings_out(spelling):
 
     async def main():
         async with Place("127.0.0.1") as inside:
-            async with aiohttp.ClientSession(connector=SsrfGuard().connector()) as session:
+            async with aiohttp.ClientSession(connector=GuardedConnector(SsrfGuard())) as session:
                 with pytest.raises(RefusedAddress):
                     await session.get(f"http://{spelling}:{inside.port}/")
             return inside.connected
@@ -229,10 +229,8 @@ def test_the_peer_itself_is_judged_before_anything_is_sent():
             return None if self.asked == 1 else f"is at {address}"
 
     async def main():
-        from headgate.crawl.fetch.ssrf_guard import GuardedConnector
-
         async with Place("127.0.0.1") as inside:
-            connector = GuardedConnector(Fickle(), 10, Names(["127.0.0.1"]).resolve)
+            connector = GuardedConnector(Fickle(), 10, Names(["127.0.0.1"]))
             async with aiohttp.ClientSession(connector=connector) as session:
                 with pytest.raises(RefusedAddress, match=r"is at 127\.0\.0\.1"):
                     await session.get(f"http://name.test:{inside.port}/")
@@ -245,7 +243,7 @@ def test_the_peer_itself_is_judged_before_anything_is_sent():
 def test_a_name_without_addresses_cannot_be_found():
     async def main():
         async with new_session(GUARD, agent="test", resolver=Names([])) as session:
-            return await ask(session, GUARD, "nobody.test", 80)
+            return await ask(session, "nobody.test", 80)
 
     assert asyncio.run(main()) == "dns"
 
@@ -254,10 +252,10 @@ def test_the_systems_own_lookup_is_judged_too():
     async def main():
         async with Place("127.0.0.1") as inside:
             async with new_session(SsrfGuard(), agent="test") as session:
-                refused = await ask(session, session.connector.guard, "localhost", inside.port)
+                refused = await ask(session, "localhost", inside.port)
             guard = SsrfGuard(allowed_hosts=("localhost",))
             async with new_session(guard, agent="test") as session:
-                return refused, inside.connected, await ask(session, guard, "localhost", inside.port)
+                return refused, inside.connected, await ask(session, "localhost", inside.port)
 
     assert asyncio.run(main()) == ("refused_address", 0, b"ok")
 
@@ -280,11 +278,8 @@ def test_a_lookup_that_hangs_holds_up_no_other(monkeypatch):
         guard = SsrfGuard(allow_private=True)
         quick = FetchLimits(total=0.3, first_byte=0.3)
         async with Place("127.0.0.1") as place, new_session(guard, agent="test") as session:
-            hanging = [
-                asyncio.create_task(fetch(session, f"http://hangs{n}.test/", limits=quick, guard=guard))
-                for n in range(20)
-            ]
-            body = await ask(session, guard, "localhost", place.port)
+            hanging = [asyncio.create_task(fetch(session, f"http://hangs{n}.test/", limits=quick)) for n in range(20)]
+            body = await ask(session, "localhost", place.port)
             problems = await asyncio.gather(*hanging, return_exceptions=True)
             let_go.set()
             return body, {problem.kind for problem in problems}

@@ -16,7 +16,7 @@
 
 Waiting is done in two places alone: for a permit, holding nothing, and for the answer. What has to wait for another
 reason is deferred into the frontier and holds neither a permit nor a worker. Whether a retry may start then is
-a matter of the host's retry budget (``host.py``).
+a matter of the host's retry budget (``Host`` in ``scheduler.py``).
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ class CallRecord:
     """One request: the wait for its permit apart from the time of its fetch."""
 
     visit: Visit
-    sent_at: float
     waited: float
     latency: float
     status: int
@@ -185,7 +184,7 @@ class GatedFetcher:
     def _record_call(self, visit: Visit, permit: Permit, status: int, retry_after: float | None, label: str) -> None:
         if self._on_call is not None:
             latency = self._limiter.clock.now() - permit.sent_at
-            self._on_call(CallRecord(visit, permit.sent_at, permit.waited, latency, status, retry_after, label))
+            self._on_call(CallRecord(visit, permit.waited, latency, status, retry_after, label))
 
     # ------------------------------------------------------------------ status
 

@@ -66,9 +66,8 @@ class HttpFetcher:
 
     async def __aenter__(self) -> Self:
         config = self._config
-        self._session = new_session(
-            self._guard, agent=config.agent, connections=config.workers, resolver=self._resolver
-        )
+        guard = self._guard
+        self._session = new_session(guard, agent=config.agent, connections=config.workers, resolver=self._resolver)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -76,7 +75,6 @@ class HttpFetcher:
 
     async def __call__(self, visit: Visit, headers: Mapping[str, str] | None = None) -> FetchResponse:
         """``headers`` go along with this one request."""
-        origin = origin_of(visit.url)
         is_named = visit.is_robots or visit.is_sitemap
         is_listing = is_named or visit.url.endswith((".xml", ".xml.gz"))
         with MemoryShare(self._room) as share:
@@ -84,9 +82,8 @@ class HttpFetcher:
                 self._session,
                 visit.url,
                 limits=self._limits_for(visit),
-                guard=self._guard,
                 accept=ANYTHING if is_listing else self._config.types,
-                headers_by_origin={origin: {**self._headers_for(origin), **(headers or {})}},
+                headers={**self._headers_for(origin_of(visit.url)), **(headers or {})},
                 share=share,
             )
 
@@ -106,7 +103,7 @@ def new_session(
 ) -> aiohttp.ClientSession:
     """A session without cookies that goes where ``guard`` lets it. To be made inside of an event loop."""
     return aiohttp.ClientSession(
-        connector=guard.connector(connections, resolver=resolver),
+        connector=GuardedConnector(guard, connections, resolver),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": agent},
     )
@@ -117,30 +114,26 @@ async def fetch(
     url: str,
     *,
     limits: FetchLimits,
-    guard: SsrfGuard,
     accept: Collection[str] = PAGES,
-    headers_by_origin: Mapping[str, Mapping[str, str]] | None = None,
+    headers: Mapping[str, str] | None = None,
     share: MemoryShare | None = None,
 ) -> FetchResponse:
     """GET a canonical URL, once. Raises ``FetchError``, and nothing else that the other side could cause.
 
     ``accept`` are the content types that are read (``text/*`` and ``*/*`` too); of others only the headers are taken.
-    ``headers_by_origin``: what only ``https://host:port`` may see, a credential say. ``share``: of the memory for all.
+    ``headers`` go along with this request, a credential say. ``share``: of the memory for all.
     """
-    if not isinstance(session.connector, GuardedConnector) or session.connector.guard is not guard:
+    if not isinstance(session.connector, GuardedConnector):
         raise ConfigError("session must come from new_session(guard), which checks every address")
     why_not = unfit(url) or (None if _WRITTEN.fullmatch(url) else "is not in canonical form")
     if why_not is not None:
         raise FetchError(FetchProblem.BAD_ADDRESS, why_not, host="the URL")
-    headers = {"Accept": ", ".join(accept), "Accept-Encoding": accepted()}
-    if headers_by_origin is not None:
-        headers.update(headers_by_origin.get(origin_of(url), {}))
     reading = ResponseReader(url, limits, accept, share)
     try:
         async with asyncio.timeout_at(reading.first_byte_at) as reading.alarm:
             async with session.get(
                 URL(url, encoded=True),
-                headers=headers,
+                headers={"Accept": ", ".join(accept), "Accept-Encoding": accepted(), **(headers or {})},
                 allow_redirects=False,
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect),

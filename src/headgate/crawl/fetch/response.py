@@ -126,19 +126,15 @@ class FetchResponse:
 class FetchError(HeadgateError):
     """There is no answer to work on. ``sentence`` is a clause about the server, without a word that came from it."""
 
-    def __init__(self, kind: FetchProblem, sentence: str, outcome: Outcome | None = None, *, host: str = "it") -> None:
+    def __init__(self, kind: FetchProblem, sentence: str, host: str = "it") -> None:
         super().__init__(f"{host} {sentence}")
         self.kind = FetchProblem(kind)
         self.sentence = sentence
-        self.outcome = OUTCOMES[self.kind] if outcome is None else outcome
+        self.outcome = OUTCOMES[self.kind]
         self.host = host
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_problem_again, (self.kind, self.sentence, self.outcome, self.host))
-
-
-def _problem_again(kind: FetchProblem, sentence: str, outcome: Outcome, host: str) -> FetchError:
-    return FetchError(kind, sentence, outcome, host=host)
+        return (FetchError, (self.kind, self.sentence, self.host))
 
 
 # ---------------------------------------------------------------------- reading one answer, within its limits

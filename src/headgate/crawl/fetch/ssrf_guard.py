@@ -141,21 +141,20 @@ class SsrfGuard:
                 return None
         return f"is at {address[:100]} ({kind}), which is not allowed"
 
-    def connector(self, limit: int = 100, *, resolver: AbstractResolver | None = None) -> GuardedConnector:
-        """Makes connections to what this guard allows and to nothing else. To be made inside of an event loop."""
-        return GuardedConnector(self, limit, _look_up if resolver is None else resolver.resolve)
-
 
 Lookup = Callable[..., Awaitable[list[ResolveResult]]]
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """Raises ``RefusedAddress`` before anything is sent."""
+    """Connects to what its guard allows and to nothing else: raises ``RefusedAddress`` before anything is sent.
 
-    def __init__(self, guard: SsrfGuard, limit: int, look_up: Lookup) -> None:
+    To be made inside of an event loop.
+    """
+
+    def __init__(self, guard: SsrfGuard, limit: int = 100, resolver: AbstractResolver | None = None) -> None:
         super().__init__(
             limit=limit,
-            resolver=_GuardedResolver(guard, look_up),
+            resolver=_GuardedResolver(guard, _look_up if resolver is None else resolver.resolve),
             ttl_dns_cache=LOOKUP_LIFE,
             keepalive_timeout=KEPT_OPEN,
         )

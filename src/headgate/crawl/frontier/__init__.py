@@ -149,26 +149,3 @@ class FrontierCounts:
     @property
     def known(self) -> int:
         return self.open + self.done + self.failed + self.refused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostCounts:
-    """One host and how many of its URLs are where."""
-
-    host: str
-    waiting: int
-    taken: int
-    put_off: int
-    done: int
-    lost: int
-    """Failed or refused."""
-    next_at: float | None
-    """Unix time from which something may be taken from it; None if nothing waits, or enough is taken."""
-    resting_until: float
-    """Unix time; of a host that need not rest it is past."""
-    reason: str
-    """Why it rests, or has rested last."""
-
-    @property
-    def open(self) -> int:
-        return self.waiting + self.taken + self.put_off

@@ -28,7 +28,7 @@ from ...clock import Clock, SystemClock
 from ...engine.database import GroupCommitWriter
 from ...errors import LedgerError
 from ..output import Output, Result
-from . import FoundUrl, FrontierCounts, HostCounts, LostUrl, Reason, StoredRobots, Visit, VisitState
+from . import FoundUrl, FrontierCounts, LostUrl, Reason, StoredRobots, Visit, VisitState
 from .bounds import Bounds, digest_of
 from .schema import STATES, ledger_error, open_to_read
 from .session import FrontierSession
@@ -298,16 +298,14 @@ def read_counts(path: str) -> FrontierCounts:
     )
 
 
-def read_hosts(path: str, top: int) -> list[HostCounts]:
-    """Those with the most URLs that are still to be visited, the most first."""
+def read_open_by_host(path: str, top: int) -> dict[str, int]:
+    """How many URLs are still to be visited, of the hosts with the most of them, the most first."""
     with reading(path) as connection:
-        found = connection.execute(
-            "SELECT name, waiting, taken, put_off, done, lost, next_at, rest_until, reason FROM hosts "
-            "ORDER BY waiting + taken + put_off DESC, id LIMIT ?",
-            (top,),
-        ).fetchall()
-    names = ("host", "waiting", "taken", "put_off", "done", "lost", "next_at", "resting_until", "reason")
-    return [HostCounts(**dict(zip(names, row, strict=True))) for row in found]
+        return dict(
+            connection.execute(
+                "SELECT name, waiting + taken + put_off AS open FROM hosts ORDER BY open DESC, id LIMIT ?", (top,)
+            )
+        )
 
 
 def read_lost(path: str, after: int = 0, limit: int = 1_000) -> list[LostUrl]:

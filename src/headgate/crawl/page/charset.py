@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SEARCHED = 4_096
 """Bytes in which a body may name its charset."""
@@ -50,11 +50,8 @@ _SHOWN = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     text: str
-    charset: str
-    """As the web calls it: utf-8, windows-1251, shift_jis, ..."""
     problem: str = ""
     """What was claimed wrongly or could not be read, as a clause; empty if all was well."""
 
@@ -78,7 +75,7 @@ def decode(body: bytes, declared: str | None = None) -> Decoded:
             continue
         if known and codec != known[0] and not (single and body.isascii()):
             problem = f"declares {_shown(known[0])} but is {_shown(codec)}"
-        return Decoded(text, _shown(known[0] if known and body.isascii() and single else codec), problem)
+        return Decoded(text, problem)
     if known:
         return _read(body, known[0], problem)
     if _is_damaged_utf8(body):
@@ -88,11 +85,11 @@ def decode(body: bytes, declared: str | None = None) -> Decoded:
 
 def _read(body: bytes, codec: str, problem: str = "") -> Decoded:
     try:
-        return Decoded(body.decode(codec), _shown(codec), problem)
+        return Decoded(body.decode(codec), problem)
     except UnicodeError:
         text = body.decode(codec, "replace")
     damage = f"has bytes that are not valid {_shown(codec)}"
-    return Decoded(text, _shown(codec), f"{problem}, and {damage}" if problem else damage)
+    return Decoded(text, f"{problem}, and {damage}" if problem else damage)
 
 
 def _name(text: str | None) -> str:
@@ -120,6 +117,7 @@ def _utf16(body: bytes) -> str:
 
 
 def _shown(codec: str) -> str:
+    """As the web calls it: utf-8, windows-1251, shift_jis, ..."""
     if codec.startswith("cp125") or codec == "cp874":
         return f"windows-{codec[2:]}"
     return _SHOWN.get(codec) or (codec.replace("iso8859", "iso-8859") if codec.startswith("iso8859") else codec)

@@ -71,17 +71,8 @@ class Extracted:
     published: str = ""
     """An ISO 8601 date or time, as the page has it."""
     author: str = ""
-    charset_used: str = ""
     problem: str = ""
     """What was wrong, in a sentence; empty if all was well. What could be read is there all the same."""
-
-    @property
-    def noindex(self) -> bool:
-        return "noindex" in self.robots_meta
-
-    @property
-    def nofollow(self) -> bool:
-        return "nofollow" in self.robots_meta
 
 
 def extract(body: bytes, content_type: str, charset: str | None, url: str, *, agent: str = "headgate") -> Extracted:
@@ -97,10 +88,9 @@ def extract(body: bytes, content_type: str, charset: str | None, url: str, *, ag
     if len(body) > LARGEST:
         problems.append(f"has {len(body):,} bytes; only the first {LARGEST:,} are read")
         body = body[:LARGEST]
-    decoded = decode(body, charset)
-    text = decoded.text
-    if decoded.problem:
-        problems.append(decoded.problem)
+    text, problem = decode(body, charset)
+    if problem:
+        problems.append(problem)
     if (unreadable := text[:4_096].count("\0") + text[:4_096].count("�")) > _BINARY_SHARE * min(len(text), 4_096):
         problems.append(
             f"is hardly text: {unreadable} of its first {min(len(text), 4_096):,} characters are unreadable"
@@ -110,8 +100,7 @@ def extract(body: bytes, content_type: str, charset: str | None, url: str, *, ag
         found = _page(text, url, agent, problems)
     else:
         found = Extracted(text=_plain(text, kind, problems))
-    problem = f"page {', '.join(problems)}" if problems else ""
-    return replace(found, charset_used=decoded.charset, problem=problem)
+    return replace(found, problem=f"page {', '.join(problems)}") if problems else found
 
 
 def _plain(text: str, kind: str, problems: list[str]) -> str:

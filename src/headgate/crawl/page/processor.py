@@ -92,7 +92,7 @@ class PageProcessor:
         if self._scope.max_depth is not None and depth > self._scope.max_depth:
             return []
         listed = [FoundUrl(url, min(visit.depth, 0) - 1, visit.url) for url in sitemap.sitemaps]
-        return listed + [FoundUrl(page.url, depth, visit.url) for page in sitemap.pages]
+        return listed + [FoundUrl(url, depth, visit.url) for url in sitemap.pages]
 
     def _extracted(self, fetched: FetchResponse) -> Extracted:
         return extract(fetched.body, fetched.content_type, fetched.charset, fetched.url, agent=self._agent)

@@ -1,7 +1,7 @@
 """A page's tree, once through from top to bottom: its links, and its visible text.
 
 The visible text is all that a browser would show, navigation and footers included: what is used of a page in which no
-main text is found (``main_text.py``). A block is a paragraph, heading, list item, table row or listing.
+main text is found (``main_text`` in ``extract.py``). A block is a paragraph, heading, list item, table row or listing.
 
 Depth costs nothing here: open elements are on a list, not on Python's stack.
 """

@@ -16,7 +16,7 @@ from headgate.batch.job import Job
 from headgate.batch.ledger import LedgerError
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.output import OutputWriter
-from headgate.batch.target import TargetConfig
+from headgate.batch.target import RowAnswer, TargetConfig
 from headgate.engine.supervisor import StopReason
 from headgate.errors import ConfigError, OutputError
 from headgate.observe.sources.job import JobSource
@@ -49,7 +49,7 @@ class Server:
             await asyncio.sleep(self.takes)
             if row.key in self.fails:
                 raise ValueError("no")
-            return b'{"custom_id": "%b"}\n' % row.key.encode()
+            return RowAnswer(200, "", b"{}", None)
 
         return answer
 

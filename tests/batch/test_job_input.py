@@ -18,7 +18,7 @@ from headgate.batch.ledger import LedgerError
 from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.batch.ledger.verify import LedgerVerifier
-from headgate.batch.target import TargetConfig
+from headgate.batch.target import RowAnswer, TargetConfig
 
 UNPACED = RateLimitConfig(strategy="fixed", initial_rps=1e6, token_bucket_capacity=1e6)
 NOWHERE = TargetConfig(to="http://127.0.0.1:9/v1")
@@ -41,7 +41,7 @@ class Server:
             await asyncio.sleep(self.takes)
             if b"bad" in row.raw:
                 raise ValueError("no")
-            return b'{"custom_id": "%b", "error": null}\n' % row.key.encode()
+            return RowAnswer(200, "", b"{}", None)
 
         return answer
 

@@ -7,8 +7,9 @@ import pytest
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch import lanes as module
-from headgate.batch.config import BatchConfig
+from headgate.batch.config import BatchConfig, RunContext
 from headgate.batch.cooldowns import Cooldowns
+from headgate.batch.item import Backlog
 from headgate.batch.lanes import FOR_ROWS, LaneSet
 from headgate.batch.report import BatchReport
 from headgate.core.decision import Outcome
@@ -37,24 +38,24 @@ class Parts:
     def __init__(self, clock, labels=(None,), scope="credential"):
         self.limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6), clock=clock)
         self.changes = 0
-        self.cooldowns = Cooldowns(
-            BatchConfig(cooldown_scope=scope),
-            self.limiter,
-            clock,
-            random.Random(1),
-            BatchReport(),
-            EventDispatcher(BatchEvent, clock, lambda: None),
-            self.on_change,
-        )
         self.supervisor = Supervisor(lambda stop, now: None)
+        context = RunContext(
+            config=BatchConfig(cooldown_scope=scope),
+            clock=clock,
+            rng=random.Random(1),
+            backlog=Backlog(clock),
+            report=BatchReport(),
+            events=EventDispatcher(BatchEvent, clock, lambda: None),
+            supervisor=self.supervisor,
+        )
+        self.cooldowns = Cooldowns(context, self.limiter, self.on_change)
         self.scheduler = Scheduler(0.2)
         self.lanes = LaneSet(
-            self.scheduler,
-            self.cooldowns,
-            self.limiter,
-            lambda key: {label: key if label is None else f"{key}/{label}" for label in labels},
-            clock,
-            self.supervisor,
+            context,
+            scheduler=self.scheduler,
+            cooldowns=self.cooldowns,
+            limiter=self.limiter,
+            gate_keys=lambda key: {label: key if label is None else f"{key}/{label}" for label in labels},
         )
         self.driver = NoRows()
         self.lanes.start(self.driver)

@@ -15,7 +15,7 @@ from headgate.batch.input import BrokenRowError, InputRow, Rows
 from headgate.batch.item import Result
 from headgate.batch.ledger import RowState
 from headgate.batch.pricing import Prices
-from headgate.batch.target import Target, TargetConfig
+from headgate.batch.target import RowAnswer, Target, TargetConfig
 from headgate.core.decision import Outcome
 from headgate.errors import AuthenticationError, ConfigError
 from headgate.exchange import NoAnswerError, NoAnswerInTimeError, UnfitAnswerError
@@ -84,7 +84,9 @@ def ask(
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             async with Target(TargetConfig(to=url, **config), prices=prices, run_id="run-1") as target:
-                return await target(sent or row(), context)
+                asked = sent or row()
+                answer = await target.fetch(asked, context)
+                return Target.line(Result(index=0, name=asked.key, item=asked, state=RowState.DONE, value=answer))
         finally:
             await runner.cleanup()
 
@@ -277,7 +279,7 @@ def test_time_is_bounded_by_the_target_and_by_what_is_left() -> None:
 def test_a_server_that_has_vanished() -> None:
     async def main() -> None:
         async with Target(TargetConfig(to="http://127.0.0.1:1")) as target:
-            await target(row(), Context())
+            await target.fetch(row(), Context())
 
     with pytest.raises(NoAnswerError, match=r"127.0.0.1:1: cannot be reached") as caught:
         asyncio.run(main())
@@ -340,7 +342,7 @@ def test_a_server_can_tell_which_row_it_has_done_how_often() -> None:
         async with MockServer(MockPlan(latency=0.0), seed=1) as server:
             async with Target(TargetConfig(to=server.url)) as target:
                 for index in (0, 1, 2, 1):
-                    await target(row(index), Context())
+                    await target.fetch(row(index), Context())
             return sorted(server.api.times_done.values())
 
     assert asyncio.run(main()) == [1, 1, 2]
@@ -366,8 +368,11 @@ def test_settings_are_checked(config: Any, said: str) -> None:
 
 def test_every_row_has_a_line_whatever_became_of_it() -> None:
     sent = row(1)
-    answered = Result(index=1, name="r1", item=sent, state=RowState.DEAD, value=b"its answer\n", reason="invalid: 400")
-    assert Target.line(answered) == b"its answer\n"
+    answer = RowAnswer(400, "req-1", b'{"error": 1.10}', None)
+    answered = Result(index=1, name="r1", item=sent, state=RowState.DEAD, value=answer, reason="invalid: 400")
+    line = json.loads(Target.line(answered), parse_float=str)
+    assert (line["custom_id"], line["error"]) == ("r1", None)
+    assert line["response"] == {"status_code": 400, "request_id": "req-1", "body": {"error": "1.10"}}
     never = Result(index=1, name="r1", item=sent, state=RowState.DEAD, reason="deadline: not done in time")
     line = json.loads(Target.line(never))
     assert (line["custom_id"], line["response"]) == ("r1", None)
@@ -383,7 +388,7 @@ def test_the_ledger_gets_a_rows_place_name_and_digest() -> None:
 
 def test_a_target_that_is_not_open_says_so() -> None:
     with pytest.raises(RuntimeError, match="async with"):
-        asyncio.run(Target(TargetConfig(to="openai"))(row(), Context()))
+        asyncio.run(Target(TargetConfig(to="openai")).fetch(row(), Context()))
 
 
 def test_a_query_is_part_of_every_url_and_a_header_of_every_request() -> None:

@@ -20,8 +20,7 @@ from headgate.batch.ledger import RowState
 from headgate.batch.ledger.queries import failures_of, read_status
 from headgate.batch.ledger.repair import reopen
 from headgate.batch.ledger.verify import LedgerVerifier
-from headgate.batch.output import answer_line, row_id
-from headgate.batch.target import TargetConfig
+from headgate.batch.target import RowAnswer, TargetConfig
 from headgate.exchange import Answer
 
 FILES = Path(__file__).with_name("batch")
@@ -45,7 +44,7 @@ def run_on(folder):
         async def answer(row, ctx):
             asked.append(row.index)
             ctx.report(Answer(200, {}, b"{}"))
-            return answer_line(row_id(row.index, row.digest), row.key, 200, "", b"{}")
+            return RowAnswer(200, "", b"{}", None)
 
         return answer
 

@@ -24,7 +24,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
@@ -39,10 +38,10 @@ from ..formatting import HIDDEN, printable, redact
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.events import CallInfo, around
 from ..limiter.permit import Cost, Permit
-from ..resilience.classify import ClassifyError, Verdict, classify_failure, signal_in_result
+from ..resilience.classify import Verdict, classify_failure, signal_in_result
 from ..resilience.context import CallContext
 from ..wire.responses import error_message
-from .config import BatchConfig
+from .config import RunContext
 from .item import Item
 from .lanes import RowLane
 from .ledger import RowState
@@ -109,22 +108,12 @@ class ItemContext(CallContext):
         return f"<ItemContext of row {self.index}, attempt {self.attempt} of {self.max_attempts}>"
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptTerms:
-    """What all attempts of a run have in common."""
-
-    config: BatchConfig
-    clock: Clock
-    classify_error: ClassifyError | None = None
-    run_ends_at: float = UNKNOWN
-
-
 class Attempt:
     """A call on its way."""
 
     __slots__ = (
+        "_run",
         "_secret",
-        "_terms",
         "charged",
         "error",
         "has_begun",
@@ -143,8 +132,8 @@ class Attempt:
         "verdict",
     )
 
-    def __init__(self, item: Item, lane: RowLane, permit: Permit, lease: Lease | None, terms: AttemptTerms) -> None:
-        self.item, self.lane, self.permit, self.lease, self._terms = item, lane, permit, lease, terms
+    def __init__(self, item: Item, lane: RowLane, permit: Permit, lease: Lease | None, run: RunContext) -> None:
+        self.item, self.lane, self.permit, self.lease, self._run = item, lane, permit, lease, run
         self._secret = "" if lease is None else lease.secret
         gate = permit.gate
         self.sent_at = permit.sent_at
@@ -167,7 +156,7 @@ class Attempt:
 
     @property
     def clock(self) -> Clock:
-        return self._terms.clock
+        return self._run.clock
 
     @property
     def attempt(self) -> int:
@@ -175,11 +164,11 @@ class Attempt:
 
     @property
     def max_attempts(self) -> int:
-        return self._terms.config.max_attempts
+        return self._run.config.max_attempts
 
     @property
     def attempt_timeout(self) -> float:
-        timeout = self._terms.config.attempt_timeout
+        timeout = self._run.config.attempt_timeout
         return UNKNOWN if timeout is None else timeout
 
     @property
@@ -187,8 +176,8 @@ class Attempt:
         return self.item.name
 
     def time_left(self) -> float:
-        until = min(self.item.deadline_at, self._terms.run_ends_at)
-        return UNKNOWN if until == UNKNOWN else max(0.0, until - self._terms.clock.now())
+        until = min(self.item.deadline_at, self._run.ends_at)
+        return UNKNOWN if until == UNKNOWN else max(0.0, until - self._run.clock.now())
 
     # ------------------------------------------------------------------ how it ended
 
@@ -197,7 +186,7 @@ class Attempt:
         self.value = value
         signal = self.reported
         if signal is None:
-            signal, self.response = signal_in_result(value, self._terms.clock)
+            signal, self.response = signal_in_result(value, self._run.clock)
         if signal.outcome is Outcome.OK:
             self.verdict = _OK if signal is _OK.signal else Verdict(signal, False, "")
         else:
@@ -210,7 +199,7 @@ class Attempt:
         if isinstance(error, Refused):  # by another gate, inside of the worker: it may pass
             self.verdict = Verdict(Signal(outcome=Outcome.ABANDONED, retry_after=error.retry_after), True, "refused")
         else:
-            self.verdict = self._classify(known, error, self._terms.clock.wall())
+            self.verdict = self._classify(known, error, self._run.clock.wall())
 
     def cancel(self) -> None:
         """The worker was cancelled: what it had reported until then still counts."""
@@ -218,7 +207,7 @@ class Attempt:
             self.verdict = self._classify(self.reported, None, 0.0)
 
     def _classify(self, signal: Signal | None, error: Exception | None, wall: float) -> Verdict:
-        return classify_failure(signal, self.response, error, self._terms.classify_error, wall)
+        return classify_failure(signal, self.response, error, self._run.classify_error, wall)
 
     def report(self) -> None:
         """Tell the gate and the credential how it ended, which frees both."""
@@ -252,7 +241,7 @@ class Attempt:
 
     def next_state(self) -> RowState:
         """Count what happened, and say where the row goes."""
-        item, config, outcome = self.item, self._terms.config, self.verdict.signal.outcome
+        item, config, outcome = self.item, self._run.config, self.verdict.signal.outcome
         if outcome is Outcome.OK:
             item.attempts += 1
             return RowState.DONE
@@ -288,7 +277,7 @@ class Attempt:
             return False
         if self.verdict is _CANCELLED:
             return False
-        breaker, all_attempts = self.permit.gate.breaker, self._terms.config.max_attempts
+        breaker, all_attempts = self.permit.gate.breaker, self._run.config.max_attempts
         tripping = breaker.settings.failures_to_trip
         if all_attempts > 1:  # one row alone may have too few of them to trip the circuit
             tripping = min(tripping, all_attempts)
@@ -297,7 +286,7 @@ class Attempt:
     @property
     def ran_out_of_time(self) -> bool:
         """Whether it ended because the row's time did: that counts against neither the target nor the credential."""
-        return isinstance(self.error, TimeoutError) and self._terms.clock.now() >= self.item.deadline_at
+        return isinstance(self.error, TimeoutError) and self._run.clock.now() >= self.item.deadline_at
 
     def spared_wait(self, draw: float) -> float:
         """Seconds before a row goes again that was spared an attempt: probing is for rows that were not yet."""
@@ -306,7 +295,7 @@ class Attempt:
 
     def backoff(self, draw: float, times: int) -> float:
         """Seconds before a row is tried again that was sent back so many times."""
-        config, floor = self._terms.config, self.verdict.signal.retry_after or 0.0
+        config, floor = self._run.config, self.verdict.signal.retry_after or 0.0
         return delay(max(1, times), draw, base=config.base_delay, max_delay=config.max_delay, floor=floor)
 
     def reason(self) -> FailureReason:

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..checks import check_field, is_whole
-from ..core.decision import LONGEST_WAIT, Outcome
+from ..core.decision import LONGEST_WAIT, UNKNOWN, Outcome
 from ..engine.supervisor import STANDSTILL
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..engine.supervisor import Supervisor
     from ..events import EventDispatcher
+    from ..resilience.classify import ClassifyError
     from ..resilience.recovery import RecoveryRateLimiter
     from .item import Backlog
     from .report import BatchReport
@@ -146,6 +147,9 @@ class RunContext:
     report: BatchReport
     events: EventDispatcher
     supervisor: Supervisor
+    classify_error: ClassifyError | None = None
+    """The caller's own reading of what a worker raises."""
+    ends_at: float = UNKNOWN
 
 
 def _is_ramp(given: object) -> bool:

@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 from collections.abc import Callable
 from typing import Any
 
-from ..clock import Clock
 from ..core.cooldown import SPEND_REST, UNTOLD_RESET, Cooldown, SpendRests, above
 from ..core.decision import NEVER, UNKNOWN
 from ..core.signal import Signal
-from ..events import EventDispatcher
 from ..limiter import AdaptiveRateLimiter
-from .config import BatchConfig
+from .config import RunContext
 from .ledger import Ledger
-from .report import BatchReport
 
 log = logging.getLogger("headgate")
 row_log = logging.getLogger("headgate.batch")
@@ -38,31 +34,23 @@ NOTE_EVERY = 1.0
 
 
 class Cooldowns:
-    def __init__(
-        self,
-        config: BatchConfig,
-        limiter: AdaptiveRateLimiter,
-        clock: Clock,
-        rng: random.Random,
-        report: BatchReport,
-        events: EventDispatcher,
-        on_change: Callable[[], None],
-    ) -> None:
+    def __init__(self, context: RunContext, limiter: AdaptiveRateLimiter, on_change: Callable[[], None]) -> None:
         """``on_change`` is called when there is something new to remember for the next run."""
-        self._config, self._limiter, self._clock, self._rng = config, limiter, clock, rng
-        self._report, self._events, self._on_change = report, events, on_change
+        self._config, self._clock, self._rng = context.config, context.clock, context.rng
+        self._report, self._events, self._limiter = context.report, context.events, limiter
+        self._on_change = on_change
         self._by_scope: dict[str, Cooldown] = {}
         self._gates: dict[Cooldown, set[str]] = {}
         """The gate keys of the lanes that each cooldown holds back."""
-        self.ramp = config.ramp
+        self.ramp = context.config.ramp
         self._ramp_from = NEVER
         """When the ramp is to begin: the end of the last cooldown. NEVER if it has begun."""
         self.has_changed = False
         """Whether there is something new to remember."""
         self._started: set[Cooldown] = set()
         """Cooldowns after which no row has left yet."""
-        self._spend = SpendRests()
-        """Accounts without credentials of ours."""
+        self.spend = SpendRests()
+        """Accounts that may not spend, of those without credentials of ours."""
 
     def join(self, key: str, gate_key: str) -> Cooldown:
         """The cooldown that holds for a lane, from now until ``leave``."""
@@ -109,18 +97,10 @@ class Cooldowns:
         cooldown.until = max(before, now + until_reset)
         self._apply(gate_key, cooldown, before, "cooldown_started", True, now)
 
-    def spend_until(self, account: str) -> float:
-        """NEVER if the account can spend, as far as is known."""
-        return self._spend.until(account)
-
     def spend_stopped(self, gate_key: str, account: str, sent_at: float) -> None:
         """The account behind these lanes may not spend. When its rest is over, one row leaves to find out."""
-        if self._spend.stopped(account, sent_at, self._clock.now()):
+        if self.spend.stopped(account, sent_at, self._clock.now()):
             self._events.dispatch("cooldown_started", gate_key, seconds=SPEND_REST, counters=self._report.rate_limits())
-
-    def can_spend(self, account: str, sent_at: float) -> None:
-        """A call has succeeded."""
-        self._spend.worked(account, sent_at)
 
     def _apply(self, gate_key: str, cooldown: Cooldown, before: float, kind: str, is_new: bool, now: float) -> None:
         is_longer = cooldown.until > max(before, now)
@@ -137,7 +117,7 @@ class Cooldowns:
 
     def on_send(self, gate_key: str, cooldown: Cooldown, now: float, account: str = "") -> None:
         """A row leaves. If it is the first after a cooldown, the rows that this held are on their way."""
-        self._spend.on_send(account, now)
+        self.spend.on_send(account, now)
         if cooldown in self._started and not cooldown.holds(now):
             self._started.discard(cooldown)
             report = self._report

@@ -25,7 +25,7 @@ from ..engine.worker_pool import WorkerPool
 from ..errors import CircuitOpenError, Refused
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import Permit
-from .attempt import Attempt, AttemptTerms
+from .attempt import Attempt
 from .config import RunContext
 from .cooldowns import Cooldowns
 from .item import Item
@@ -65,16 +65,16 @@ class RowDispatcher:
         outcomes: Outcomes,
         cooldowns: Cooldowns,
         budget: Budget,
-        terms: AttemptTerms,
         pause: PauseSwitch,
         standstill: StandstillDetector,
         mover: RowMover | None = None,
     ) -> None:
+        self._context, self._config = context, context.config
         self._clock, self._report, self._events = context.clock, context.report, context.events
         self._backlog, self._supervisor = context.backlog, context.supervisor
         self._function, self._limiter, self._mover = function, limiter, mover
         self._pool, self._lanes, self._cooldowns, self._budget = pool, lanes, cooldowns, budget
-        self._outcomes, self._terms, self._pause, self._standstill = outcomes, terms, pause, standstill
+        self._outcomes, self._pause, self._standstill = outcomes, pause, standstill
         self._regrouped: dict[str, int] = {}
         self.least_size = UNKNOWN
         """The smallest row seen; only above it there may be something smaller."""
@@ -99,7 +99,7 @@ class RowDispatcher:
             return _NO_WORKER
         if route.cooldown.until > now:
             return Obstacle(LaneWait.COOLDOWN, route.cooldown.until - now)
-        if (spend_until := self._cooldowns.spend_until(route.account)) > now:
+        if (spend_until := self._cooldowns.spend.until(route.account)) > now:
             return Obstacle(LaneWait.SPEND, spend_until - now)
         if route.label is not None and route.credentials is not None:
             if route.credentials.regrouped != self._regrouped.get(route.account, 0):
@@ -112,7 +112,7 @@ class RowDispatcher:
                 return Obstacle(what, UNKNOWN if back_in is None else back_in)
         if not self._is_affordable(first):
             in_flight = self._pool.working  # which may turn out cheaper than expected
-            if not in_flight and self._budget.is_spent(*worth(first.cost, self._terms.config.prices)):
+            if not in_flight and self._budget.is_spent(*worth(first.cost, self._config.prices)):
                 self._supervisor.stop(StopReason.CAPS, "the next row could exceed max_tokens or max_cost")
             return Obstacle(LaneWait.CAPS, self._budget.look_again)
         if self._cooldowns.ramp is not None:
@@ -198,11 +198,11 @@ class RowDispatcher:
 
     def _is_affordable(self, row: Item) -> bool:
         budget = self._budget
-        return not budget.is_capped or budget.allows(*worth(row.cost, self._terms.config.prices))
+        return not budget.is_capped or budget.allows(*worth(row.cost, self._config.prices))
 
     def _is_held(self, route: Route, now: float) -> bool:
         """Whether something has come in between since the lane was let through."""
-        pauses = route.cooldown.until > now or self._cooldowns.spend_until(route.account) > now
+        pauses = route.cooldown.until > now or self._cooldowns.spend.until(route.account) > now
         return pauses or route.group.is_stopped or self._pause.is_on
 
     def _lease(self, route: Route) -> Lease | None:
@@ -226,7 +226,7 @@ class RowDispatcher:
             first = smaller
         self._pool.dispatch()
         lane.waits_for, lane.waits_since = LaneWait.PACE, now
-        max_wait = self._terms.config.standstill
+        max_wait = self._config.standstill
         if self._mover is not None and self._mover.moves_for_quota:
             max_wait = LONG_QUOTA if max_wait is None else min(max_wait, LONG_QUOTA)
         return await self._limiter.acquire_async(gate_key, first.asks, max_wait=max_wait)
@@ -246,7 +246,7 @@ class RowDispatcher:
         if item.is_parked:
             item.is_parked = False
             self._report.rate_limited_items_redistributed += 1
-        attempt = Attempt(item, lane, permit, lease, self._terms)
+        attempt = Attempt(item, lane, permit, lease, self._context)
         route.last_sent_at = now
         lane.opens_at = route.refused_until = NEVER
         route.group.feeds = ""
@@ -254,7 +254,7 @@ class RowDispatcher:
         self._report.calls += 1
         self._standstill.last_start_at = now
         if self._budget.is_capped:
-            self._budget.reserve(*worth(item.cost, self._terms.config.prices))
+            self._budget.reserve(*worth(item.cost, self._config.prices))
         return attempt
 
     # ------------------------------------------------------------------ call after call

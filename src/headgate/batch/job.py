@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ..engine.infrequent_gc import infrequent_gc
 from ..engine.output_file import STDOUT
 from ..engine.supervisor import Stop, StopReason
-from ..errors import Failed, InputError, OutputError
+from ..errors import InputError, OutputError
 from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.fallback import Fallbacks, read_fallbacks
@@ -41,7 +41,7 @@ from .report import BatchReport, FailureGroup, FailureSummary, JobReport, added_
 from .row_targets import RowTargets
 from .runner import BatchRunner
 from .stalls import NoResponseMonitor
-from .target import Target, TargetConfig
+from .target import RowAnswer, Target, TargetConfig
 
 if TYPE_CHECKING:
     from ..credentials import Credential, CredentialCoordinator
@@ -56,7 +56,7 @@ COMMAND = "command"
 RUN_ID = "run_id"
 """The ledger's note of what makes every row's Idempotency-Key, in all runs that go on with it."""
 
-Send = Callable[[InputRow, ItemContext], Awaitable[bytes]]
+Send = Callable[[InputRow, ItemContext], Awaitable[RowAnswer]]
 
 
 class Job:
@@ -88,6 +88,8 @@ class Job:
         self.rows, self.output, self.command = rows, output, command
         self.config = BatchConfig() if config is None else config
         self.prices = prices or Prices()
+        limiter = AdaptiveRateLimiter() if limiter is None else limiter
+        self.responses = NoResponseMonitor(self.config, to.timeout, limiter.clock)
         self.targets = RowTargets(
             to,
             read_fallbacks(fallback),
@@ -95,6 +97,7 @@ class Job:
             has_cap=self.config.max_cost is not None,
             counts_tokens=self._counts_tokens,
             credentials=fallback_credentials,
+            responses=self.responses,
         )
         validator = self.targets.validator
         self.ledger = JobLedger(
@@ -108,7 +111,7 @@ class Job:
         )
         self.identity = self._identity(source)
         self.runner = BatchRunner(
-            self._send,
+            self.targets.fetch if around is None else around(self.targets.fetch),
             workers=workers,
             ledger=self.ledger,
             limiter=limiter,
@@ -121,7 +124,6 @@ class Job:
             targets=self.targets,
             identity=self.identity,
         )
-        self.responses = NoResponseMonitor(self.config, to.timeout, self.runner.clock)
         self.report = JobReport()
         self._earlier_deaths: list[FailureGroup] = []
         """Why rows had failed before this run."""
@@ -133,8 +135,6 @@ class Job:
         """Whether ledger and output are open, and rows may be sent."""
         self.holders: list[Holder] = []
         """The processes that have all rows that are left; empty while this one has work of its own."""
-        self._around = around
-        self._sending: Send = self.targets
         self._writer = OutputWriter(self.ledger, output, on_step)
 
     # ------------------------------------------------------------------ running
@@ -161,8 +161,7 @@ class Job:
             watching = asyncio.create_task(self._watch())
             try:
                 with infrequent_gc():
-                    async with self.targets as targets:
-                        self._sending = targets if self._around is None else self._around(targets)
+                    async with self.targets:
                         await self._work()
             finally:
                 watching.cancel()
@@ -281,15 +280,6 @@ class Job:
     @property
     def _is_file(self) -> bool:
         return self.rows.can_be_read_again and os.path.isfile(self.rows.name)
-
-    async def _send(self, row: InputRow, ctx: ItemContext) -> bytes:
-        try:
-            line = await self._sending(row, ctx)
-        except Failed as error:
-            self.responses.on_no_answer(str(error))
-            raise
-        self.responses.on_answer()
-        return line
 
     def _counts_tokens(self, key: str) -> bool:
         """Whether there is a cap or a limit that the tokens of this key's rows must fit."""

@@ -14,16 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..clock import Clock
 from ..core.cooldown import Cooldown
 from ..core.decision import NEVER, UNKNOWN, Explanation
 from ..engine.lane import Lane, LaneDriver, LaneWait
 from ..engine.scheduler import KeyQueue, Scheduler
-from ..engine.supervisor import Supervisor
 from ..errors import CostTooLargeError
 from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import check_cost
 from ..reason_text import lane_text, reason_text
+from .config import RunContext
 from .cooldowns import Cooldowns
 from .item import Item
 
@@ -128,20 +127,19 @@ class LaneSet:
 
     def __init__(
         self,
+        context: RunContext,
+        *,
         scheduler: Scheduler[Item],
         cooldowns: Cooldowns,
         limiter: AdaptiveRateLimiter,
         gate_keys: Callable[[str], Mapping[str | None, str]],
-        clock: Clock,
-        supervisor: Supervisor,
-        *,
         credentials_of: Callable[[str], CredentialCoordinator | None] = lambda _: None,
         account_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         """``gate_keys(key)`` gives the limiter's keys by the label of their credential."""
         self._credentials_of, self._account_of = credentials_of, account_of
-        self._scheduler, self._cooldowns, self._limiter, self._clock = scheduler, cooldowns, limiter, clock
-        self._gate_keys, self._supervisor = gate_keys, supervisor
+        self._scheduler, self._cooldowns, self._limiter, self._gate_keys = scheduler, cooldowns, limiter, gate_keys
+        self._clock, self._supervisor = context.clock, context.supervisor
         self.groups: dict[str, KeyGroup] = {}
         self._tasks: dict[RowLane, asyncio.Task[None]] = {}
         self._close_idle_at = IDLE_LANES

@@ -101,7 +101,7 @@ class Outcomes:
         route.group.unknown_model += signal.is_unknown_model
         route.capacity_refusals += outcome is Outcome.CAPACITY
         if outcome is Outcome.OK:
-            cooldowns.can_spend(route.account, attempt.sent_at)
+            cooldowns.spend.worked(route.account, attempt.sent_at)
             route.capacity_refusals = 0
             route.group.failures_in_a_row = route.group.unknown_model = 0
             route.cooldown.cleared(attempt.sent_at)

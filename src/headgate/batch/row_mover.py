@@ -207,7 +207,7 @@ class RowMover:
         route = lane.route
         if route.group.is_stopped:
             return MoveReason.UNKNOWN_MODEL
-        if self._cooldowns.spend_until(route.account) > now:
+        if self._cooldowns.spend.until(route.account) > now:
             return MoveReason.SPEND
         rest = 0.0
         if route.label is not None and route.credentials is not None:

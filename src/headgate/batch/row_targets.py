@@ -9,19 +9,20 @@ Each target has connections, keys and limits of its own; the keys of the limiter
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ..core.fallback import PRIMARY
-from ..errors import ConfigError
+from ..errors import ConfigError, Failed
 from ..limiter.permit import Cost
 from ..resilience.fallback import Fallback, accepted_reasons
 from .input.rows import InputRow
 from .item import Result
 from .job_input import RowValidator
 from .pricing import Prices
+from .stalls import NoResponseMonitor
 from .target import RowAnswer, RowContext, Target, TargetConfig
 
 if TYPE_CHECKING:
@@ -46,10 +47,13 @@ class RowTargets:
         counts_tokens: Callable[[str], bool],
         credentials: Sequence[CredentialCoordinator | None] = (),
         run_id: str = "",
+        responses: NoResponseMonitor | None = None,
     ) -> None:
         """``credentials``: of each fallback; None for one that needs none, or is at the primary's own origin and uses
-        its keys. Raises ``ConfigError``."""
+        its keys. ``responses`` is told of each call whether it had an answer. Raises ``ConfigError``."""
+        self._responses = responses
         self._to, self._fallbacks, self._prices = to, tuple(fallbacks), prices
+        self.has_fallbacks = bool(self._fallbacks)
         self.accepts = accepted_reasons(self._fallbacks)
         self.targets = self._made(run_id)
         credentials = credentials or (None,) * len(self._fallbacks)
@@ -106,10 +110,6 @@ class RowTargets:
         """The validator of the primary target."""
         return self._validators[PRIMARY]
 
-    @property
-    def has_fallbacks(self) -> bool:
-        return len(self.targets) > 1
-
     def key(self, row: InputRow, target: int) -> str:
         return self._validators[target].key(row)
 
@@ -142,11 +142,17 @@ class RowTargets:
         """Make the targets of a run; its id is known once its ledger is open."""
         self.targets = self._made(run_id)
 
-    def __call__(self, row: InputRow, ctx: TargetContext) -> Awaitable[bytes]:
-        return self.targets[ctx.target](row, ctx)
-
     async def fetch(self, row: InputRow, ctx: TargetContext) -> RowAnswer:
-        return await self.targets[ctx.target].fetch(row, ctx)
+        """Send the row to its target. Raises a ``Failed`` if there is no usable answer."""
+        try:
+            answer = await self.targets[ctx.target].fetch(row, ctx)
+        except Failed as error:
+            if self._responses is not None:
+                self._responses.on_no_answer(str(error))
+            raise
+        if self._responses is not None:
+            self._responses.on_answer()
+        return answer
 
     def line(self, result: Result) -> bytes:
         """A row's line of output; with fallbacks it says which target has answered, and why that one."""

@@ -27,7 +27,7 @@ from ..events import BatchEvent, EventDispatcher, Listener
 from ..formatting import format_seconds
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.classify import ClassifyError
-from .attempt import Attempt, AttemptTerms, WorkerFunction
+from .attempt import Attempt, WorkerFunction
 from .config import BatchConfig, RunContext
 from .cooldowns import NOTE_EVERY, CooldownNotes, Cooldowns
 from .dispatcher import RowDispatcher
@@ -104,6 +104,8 @@ class Run:
             report=self.report,
             events=self._events,
             supervisor=self.supervisor,
+            classify_error=settings.classify_error,
+            ends_at=self._ends_at,
         )
         self.delivery = Delivery(clock, in_order, self._backlog.free) if streaming else None
         self._fixed_budget = FixedBudget(config.max_tokens, config.max_cost)
@@ -115,23 +117,14 @@ class Run:
         self._recorder: Recorder[Change] = Recorder(
             ledger.record_all, self._pool, self.supervisor, patience=ledger.patience, on_written=self._on_written
         )
-        cooldowns = Cooldowns(
-            config,
-            limiter,
-            clock,
-            settings.rng,
-            self.report,
-            self._events,
-            on_change=lambda: self._alarm.wake_by(self._notes.due_at),
-        )
+        cooldowns = Cooldowns(context, limiter, on_change=lambda: self._alarm.wake_by(self._notes.due_at))
         self._notes = CooldownNotes(ledger, cooldowns)
         self._lanes = LaneSet(
-            self._scheduler,
-            cooldowns,
-            limiter,
-            settings.gate_keys,
-            clock,
-            self.supervisor,
+            context,
+            scheduler=self._scheduler,
+            cooldowns=cooldowns,
+            limiter=limiter,
+            gate_keys=settings.gate_keys,
             credentials_of=settings.credentials_of,
             account_of=settings.account_of,
         )
@@ -170,7 +163,6 @@ class Run:
             outcomes=self._outcomes,
             cooldowns=cooldowns,
             budget=budget,
-            terms=AttemptTerms(config, clock, settings.classify_error, self._ends_at),
             pause=settings.pause,
             standstill=self._standstill,
             mover=self._mover,

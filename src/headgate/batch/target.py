@@ -1,8 +1,9 @@
-"""Send one row and make its line of output: the worker of ``headgate run``.
+"""Send one row, and make its line of output of the answer: the worker of ``headgate run``.
 
-    row ─> request ─> url, key, Idempotency-Key ─> exchange ─> ctx.report: what it means, what it cost ─> a line
+    row ─> request ─> url, key, Idempotency-Key ─> exchange ─> ctx.report: what it means, what it cost ─> RowAnswer
+    Result, once nothing more is to be sent ─> a line
 
-Whatever the server answers becomes a line, an error too: what is to become of the row is the runner's to
+Whatever the server answers is an answer, an error too: what is to become of the row is the runner's to
 decide, by what was reported. Only what is no answer at all is raised.
 """
 
@@ -89,7 +90,7 @@ class RowAnswer(NamedTuple):
 
 
 class Target:
-    """``async with Target(config) as target:`` keeps its connections open; ``await target(row, ctx)`` sends a row."""
+    """``async with Target(config) as target:`` keeps its connections open; ``target.fetch(row, ctx)`` sends a row."""
 
     def __init__(
         self,
@@ -151,10 +152,11 @@ class Target:
     @staticmethod
     def line(result: Result) -> bytes:
         """A row's line of output, whatever became of it."""
-        if isinstance(result.value, bytes) and result.error is None:
-            return result.value
         row: InputRow = result.item
-        return dead_line(row_id(row.index, row.digest), result.name, FailureReason.parse(result.reason))
+        answer, line_id = result.value, row_id(row.index, row.digest)
+        if isinstance(answer, RowAnswer) and result.error is None:
+            return answer_line(line_id, result.name, answer.status_code, answer.request_id, answer.body)
+        return dead_line(line_id, result.name, FailureReason.parse(result.reason))
 
     @property
     def has_own_tiers(self) -> bool:
@@ -193,13 +195,6 @@ class Target:
     def _likely(self, request: Request) -> Usage:
         likely = request.estimate
         return Usage(likely.input) if self._is_silent and not request.path else likely
-
-    async def __call__(self, row: InputRow, ctx: RowContext) -> bytes:
-        """One line of output. Raises a ``Failed`` if there is no usable answer."""
-        answer = await self.fetch(row, ctx)
-        return answer_line(
-            row_id(row.index, row.digest), row.request().name, answer.status_code, answer.request_id, answer.body
-        )
 
     async def fetch(self, row: InputRow, ctx: RowContext) -> RowAnswer:
         """Send the row and report what the answer means. Raises a ``Failed`` if there is no usable answer."""
@@ -268,14 +263,14 @@ class Target:
                 likely = self._likely(request)
                 ctx.charge(tokens=likely.tokens, cost=self.prices.cost(request.model, likely) or 0.0)
             return
-        tokens = usage.tokens
         if not self._vendor and self._looks_left:
             self._looks_left -= 1
             self._vendor = vendor_in(answer.headers)
         allowed = request.output_limit if self._vendor in COUNTED_AT_ADMISSION else None
         counted = settled(self._vendor, usage, allowed)
-        if ctx.report(answer, cost={"requests": 1, **counted}) is Outcome.OK and ctx.permit is not None:
-            per_call = self._tokens.of(ctx.permit.key)
+        outcome, permit = ctx.report(answer, cost={"requests": 1, **counted}), ctx.permit
+        if outcome is Outcome.OK and permit is not None:
+            per_call = self._tokens.of(permit.key)
             ctx.convert(per_call.in_calls)
             per_call.note(counted)
         money = None
@@ -283,7 +278,7 @@ class Target:
             money = self.prices.cost(request.model, usage)
             if money is None and isinstance(said := read.get("model"), str):
                 money = self.prices.cost(said, usage)
-        ctx.charge(tokens=tokens, cost=money or 0.0)
+        ctx.charge(tokens=usage.tokens, cost=money or 0.0)
 
     async def __aenter__(self) -> Self:
         if self._session is None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ...batch.input import InputRow, Rows
     from ...batch.job import Send
     from ...batch.lanes import LaneStanding
+    from ...batch.target import RowAnswer
     from ...core.decision import Outcome
     from ...events import CrawlEvent
     from ...exchange import Answer
@@ -238,7 +239,7 @@ class TraceRecorder:
     def record_sends(self, send: Send) -> Send:
         """The same ``send``, recorded."""
 
-        async def recorded(row: InputRow, ctx: ItemContext) -> bytes:
+        async def recorded(row: InputRow, ctx: ItemContext) -> RowAnswer:
             sent_at = self._clock.now() - self._began_at
             observed = _ObservedContext(ctx)
             try:

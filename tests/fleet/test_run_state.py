@@ -3,8 +3,9 @@
 import pytest
 
 from headgate.fleet.protocol import NO_CAP, Amount, Caps, Counts, MemberRequest, Past
-from headgate.fleet.run_state import FOLD_AFTER, KEPT_FOR, LOST_AFTER, REJOIN_FOR, RunState, RunStates
-from headgate.fleet.state_store import MOST_RUNS
+from headgate.fleet.run_state import FOLD_AFTER, KEPT_FOR, LOST_AFTER, REJOIN_FOR, RunState
+from headgate.fleet.state_store import MOST_RUNS, MemoryRunState
+from headgate.lab.virtual_time import VirtualClock
 
 THOUSAND = Caps(max_tokens=1000.0).as_amount()
 
@@ -219,12 +220,15 @@ class TestPure:
         assert state.exchange(MemberRequest(member="one", number=8, **wish), REJOIN_FOR).held == tokens(10)
 
     def test_runs_are_forgotten_after_a_week(self):
-        states = RunStates()
-        states.exchange("old", MemberRequest(member="one", number=1), 0.0)
-        states.exchange("new", MemberRequest(member="one", number=1), KEPT_FOR)
-        assert [view.run for view in states.views(KEPT_FOR + 1.0, 10)] == ["new"]
-        assert states.view("old", KEPT_FOR + 1.0) is None
-        assert not states.order("old", "stop", KEPT_FOR + 1.0)
+        clock = VirtualClock()
+        store = MemoryRunState(clock)
+        store.exchange("old", MemberRequest(member="one", number=1))
+        clock.advance(KEPT_FOR)
+        store.exchange("new", MemberRequest(member="one", number=1))
+        clock.advance(1.0)
+        assert [view.run for view in store.views()] == ["new"]
+        assert store.view("old") is None
+        assert not store.order("old", "stop")
 
     @pytest.mark.parametrize("silent", [LOST_AFTER - 0.1, LOST_AFTER + 0.1])
     def test_lost_is_told_by_the_time_since_its_last_report(self, silent):

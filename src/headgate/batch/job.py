@@ -283,11 +283,8 @@ class Job:
 
     def _counts_tokens(self, key: str) -> bool:
         """Whether there is a cap or a limit that the tokens of this key's rows must fit."""
-        config = self.config
-        if config.max_tokens is not None or config.max_cost is not None:
-            return True
-        runner = self.runner
-        return any(runner.limiter.has_limits(gate_key) for gate_key in runner.gate_keys(key).values())
+        has_cap = self.config.max_tokens is not None or self.config.max_cost is not None
+        return has_cap or self.runner.has_limits(key)
 
     def _identity(self, source: str) -> dict[str, str]:
         """Files are named as seen from the ledger, so that all of them may be moved together."""

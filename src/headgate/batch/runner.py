@@ -218,6 +218,10 @@ class BatchRunner:
             self.limiter.share_limits(found[label], owners[label])
         return found
 
+    def has_limits(self, key: str) -> bool:
+        """Whether limits are known for this key, by any of its credentials."""
+        return any(self.limiter.has_limits(gate_key) for gate_key in self.gate_keys(key).values())
+
     def _gate_keys(self, key: str) -> dict[str | None, str]:
         keys = self.credentials_of(key)
         return {None: key} if keys is None else {label: pair_key(key, keys.paced_by(label)) for label in keys.labels}

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .. import fork_safety
@@ -54,33 +54,12 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberReport:
-    """What a member did so far, and how it is: counts only grow."""
+class MemberReport(Counts):
+    """What a member did so far, and how it is."""
 
-    done: int = 0
-    failed: int = 0
-    recalled: int = 0
-    """Rows answered from memory, without a call; they are in ``done`` too."""
-    repeated: int = 0
-    """Calls for rows that had been called before."""
-    calls: int = 0
-    tokens: float = 0.0
-    cost: float = 0.0
-    rate_limited: int = 0
     in_flight: int = 0
     waits: tuple[WaitLine, ...] = ()
     keys: tuple[KeyLine, ...] = ()
-
-    def counts(self) -> Counts:
-        return Counts(**{name: getattr(self, name) for name in COUNTED})
-
-
-@dataclass(slots=True)
-class _Told:
-    """What the store said last."""
-
-    past: Past = field(default_factory=Past)
-    members: int = 1
 
 
 class FleetMember:
@@ -112,10 +91,13 @@ class FleetMember:
         self._exchanging = fork_safety.lock(slow=True)
         self._thread: threading.Thread | None = None
         self._number = 0
-        self._told = _Told()
+        self.members = 1
+        """Members of the run that are there, this one included, as of the last report."""
+        self._past = Past()
+        """What the store said last of members that are gone."""
         self._detail_at = float("-inf")
         self._marks: deque[tuple[float, int]] = deque(maxlen=64)
-        self._before = Counts()
+        self._before: Counts = Counts()
         """What the parent of a forked process had done."""
         fork_safety.reset_in_child(self._start_over)
 
@@ -145,11 +127,6 @@ class FleetMember:
         """Report soon."""
         self._wake.set()
 
-    @property
-    def members(self) -> int:
-        """Members of the run that are there, this one included, as of the last report."""
-        return self._told.members
-
     def goes_on(self, wake: threading.Event) -> bool:
         return self._thread is not None and wake is self._wake
 
@@ -166,12 +143,12 @@ class FleetMember:
             log.info("%s is back", self._state.where)
         self._take(reply)
         if leaves:
-            self._number, self._told = 0, _Told()
+            self._number, self._past, self.members = 0, Past(), 1
 
     def _request(self, leaves: bool) -> MemberRequest:
         now, report = self._clock.now(), self._report()
         self._number += 1
-        counts = _minus(report.counts(), self._before)
+        counts = _minus(report, self._before)
         wish = self.budget.collect(now, leaves=leaves)
         detail = ""
         if now >= self._detail_at + REPORT_EVERY:
@@ -189,7 +166,7 @@ class FleetMember:
             in_flight=report.in_flight,
             rate=self._rate(now, counts.done + counts.failed),
             detail=detail,
-            past=self._told.past,
+            past=self._past,
             stopped=self.orders.stop is not None,
             paused=self.orders.paused,
             leaves=leaves,
@@ -197,7 +174,7 @@ class FleetMember:
 
     def _take(self, reply: MemberReply) -> None:
         self.budget.on_reply(reply)
-        self._told = _Told(reply.past, reply.members)
+        self._past, self.members = reply.past, reply.members
         if reply.is_new:
             self._detail_at = float("-inf")
         orders = Orders(stop=StopReason.STOPPED if reply.stopped else None, paused=reply.paused)
@@ -223,8 +200,9 @@ class FleetMember:
 
     def _start_over(self) -> None:
         """In a forked child: a member of its own, which holds nothing and has done nothing. It is not started."""
-        self._before = self._report().counts()
-        self.name, self._number, self._thread, self._told = member_name(), 0, None, _Told()
+        self._before = self._report()
+        self.name, self._number, self._thread = member_name(), 0, None
+        self._past, self.members = Past(), 1
         self._wake = threading.Event()
         self._marks.clear()
         self.budget.start_over()

@@ -19,7 +19,6 @@ import logging
 import secrets
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any
 
 from ..distributed.backends.redis import RedisStore, Request
 from ..distributed.store import StoreDown
@@ -59,7 +58,7 @@ class RedisAnswers:
 
     def open(self, identity: str) -> None:
         claimed = ("SET", self._root, identity.encode(), "NX", "GET", "EX", KEPT_FOR)
-        (before,) = self._ask([Request(self._root, claimed)])
+        (before,) = self._store.ask(Request(self._root, claimed))
         if before is not None and before.decode() != identity:
             raise other_target(self._run, before.decode(), identity)
         self.renew()
@@ -67,7 +66,7 @@ class RedisAnswers:
 
     def _warn_of_eviction(self) -> None:
         try:
-            (said,) = self._ask([Request(self._root, ("INFO", "memory"))])
+            (said,) = self._store.ask(Request(self._root, ("INFO", "memory")))
         except StoreDown:  # most likely the user may not ask
             return
         facts = dict(line.partition(":")[::2] for line in said.decode().splitlines())
@@ -94,7 +93,7 @@ class RedisAnswers:
             Request(name, ("GET", name) if is_full else ("SET", name, claim, "NX", "GET", "EX", KEPT_FOR))
             for name in names
         ]
-        *found, used = self._ask([*asked, Request(self._bytes_key, ("GET", self._bytes_key))])
+        *found, used = self._store.ask(*asked, Request(self._bytes_key, ("GET", self._bytes_key)))
         self._bytes = int(used or 0)
         others = {value for value in found if value is not None and value[:1] == CLAIM and value != claim}
         dead = self._dead(others)
@@ -121,37 +120,34 @@ class RedisAnswers:
             ]
             counted = Request(self._bytes_key, ("INCRBY", self._bytes_key, size))
             kept = [Request(key, ("EXPIRE", key, KEPT_FOR)) for key in (self._bytes_key, self._root)]
-            used = self._ask([*requests, counted, *kept])[len(requests)]
+            used = self._store.ask(*requests, counted, *kept)[len(requests)]
             self._bytes = int(used)
 
     def release(self, keys: Sequence[bytes]) -> None:
         claim = CLAIM + self._worker
-        self._ask([Request(name, ("EVAL", _RELEASE, 1, name, claim)) for name in map(self._name, keys)])
+        self._store.ask(*(Request(name, ("EVAL", _RELEASE, 1, name, claim)) for name in map(self._name, keys)))
 
     def renew(self) -> None:
         key = self._worker_key(self._worker)
-        self._ask([Request(key, ("SET", key, b"1", "PX", int(LEASE * 1000)))])
+        self._store.ask(Request(key, ("SET", key, b"1", "PX", int(LEASE * 1000))))
 
     def close(self) -> None:
         """Give the claims up at once, not when the lease ends."""
         key = self._worker_key(self._worker)
         with contextlib.suppress(StoreDown):
-            self._ask([Request(key, ("DEL", key))])
+            self._store.ask(Request(key, ("DEL", key)))
         self._store.close()
 
     def _dead(self, claims: Iterable[bytes]) -> set[bytes]:
         """Those of these claims whose workers have died."""
         claims = list(claims)
         keys = [self._worker_key(claim[1:]) for claim in claims]
-        lives = self._ask([Request(key, ("GET", key)) for key in keys]) if keys else []
+        lives = self._store.ask(*(Request(key, ("GET", key)) for key in keys)) if keys else []
         return {claim for claim, is_alive in zip(claims, lives, strict=True) if is_alive is None}
 
     def _take_over(self, name: str, before: bytes, claim: bytes) -> bool:
-        (done,) = self._ask([Request(name, ("EVAL", _TAKE_OVER, 1, name, before, claim, KEPT_FOR))])
+        (done,) = self._store.ask(Request(name, ("EVAL", _TAKE_OVER, 1, name, before, claim, KEPT_FOR)))
         return bool(done)
-
-    def _ask(self, requests: Sequence[Request]) -> list[Any]:
-        return self._store.ask(*requests)
 
     def _name(self, key: bytes) -> str:
         return f"{self._root}:row:{key.hex()}"

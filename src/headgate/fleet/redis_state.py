@@ -16,7 +16,7 @@ from typing import Any
 from ..distributed.backends.redis import RedisStore, Request, Script
 from . import run_state
 from .protocol import Amount, FleetRunView, MemberReply, MemberRequest, Past, plain_request, read_counts, read_past
-from .run_state import KEPT_FOR, LOST_AFTER, Member, view_of
+from .run_state import KEPT_FOR, LOST_AFTER, Member, RunState
 from .state_store import MOST_RUNS
 
 RUNS = "headgate:fleet:1"
@@ -119,22 +119,15 @@ def _reply(told: Mapping[str, Any]) -> MemberReply:
 def _view(run: str, entries: Mapping[bytes, bytes], now: float, lost_after: float) -> FleetRunView:
     about = json.loads(entries[b"about"])
     orders = json.loads(entries.get(b"orders", b'{"stopped":[],"paused":false}'))
-    members = {}
+    state = RunState(about["began_at"], lost_after)
+    state.seen_at, state.caps = about["seen_at"], Amount(*about["caps"])
+    state.paused, state.stopped = orders["paused"], list(orders["stopped"])
+    state.past = read_past(json.loads(entries[b"past"])) if b"past" in entries else Past()
     for field, text in entries.items():
         if field.startswith(b"m:"):
-            members[field[2:].decode("utf-8", "replace")] = _member(json.loads(text), entries.get(b"d:" + field[2:]))
-    return view_of(
-        run,
-        max(now, about["seen_at"]),
-        lost_after,
-        began_at=about["began_at"],
-        seen_at=about["seen_at"],
-        caps=Amount(*about["caps"]),
-        paused=orders["paused"],
-        stopped=list(orders["stopped"]),
-        past=read_past(json.loads(entries[b"past"])) if b"past" in entries else Past(),
-        members=members,
-    )
+            name = field[2:].decode("utf-8", "replace")
+            state.members[name] = _member(json.loads(text), entries.get(b"d:" + field[2:]))
+    return state.view(run, now)
 
 
 def _member(told: Mapping[str, Any], detail: bytes | None) -> Member:

@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from ..batch.input.rows import InputRow
 from ..batch.item import Result
@@ -43,7 +43,6 @@ from .state_store import open_run_state
 
 log = logging.getLogger("headgate.fleet")
 
-T = TypeVar("T")
 LOOK_AGAIN, LONGEST_LOOK = 0.1, 1.0
 """Seconds after which a row that another worker calls is looked for again, at first and at most."""
 STORE_PATIENCE = 300.0
@@ -129,7 +128,9 @@ class RowCaller:
 
     def submit(self, rows: Sequence[Mapping[str, Any]], group: str = "") -> Future[list[RowResult]]:
         """The same, to be waited for later. ``group``: what the engine repeats as a whole, if not this block."""
-        return self._submit(self._block(rows, group))
+        if not self._thread.is_alive():
+            raise RuntimeError("this RowCaller is closed")
+        return asyncio.run_coroutine_threadsafe(self._block(rows, group), self._loop)
 
     async def call_async(self, rows: Sequence[Mapping[str, Any]]) -> list[RowResult]:
         """The same on an event loop. Where it is cancelled, calls in flight go on, and their answers are remembered."""
@@ -153,12 +154,6 @@ class RowCaller:
         if self.member is not None:
             self.member.close()
         self.limiter.close()
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        if not self._thread.is_alive():
-            work.close()
-            raise RuntimeError("this RowCaller is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     # ------------------------------------------------------------------ the loop
 
@@ -395,6 +390,5 @@ class RowCaller:
             self._memory.release([row.digest])
 
     def _counts_tokens(self, key: str) -> bool:
-        if self.settings.max_tokens is not None or self.settings.max_cost is not None:
-            return True
-        return any(self.limiter.has_limits(gate_key) for gate_key in self.runner.gate_keys(key).values())
+        has_cap = self.settings.max_tokens is not None or self.settings.max_cost is not None
+        return has_cap or self.runner.has_limits(key)

@@ -13,7 +13,6 @@ The same rules run inside Redis, in ``distributed/backends/lua/run_state.lua``; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .protocol import (
@@ -198,62 +197,36 @@ class RunState:
         self.sums = sums
 
     def view(self, run: str, now: float) -> FleetRunView:
-        return view_of(
-            run,
-            max(self.seen_at, now),
-            self.lost_after,
+        now = max(self.seen_at, now)
+        counts, charged = self.past.counts, self.past.charged
+        for member in self.members.values():
+            counts, charged = counts.plus(member.counts), charged.plus(member.charged)
+        return FleetRunView(
+            run=run,
+            now=now,
             began_at=self.began_at,
             seen_at=self.seen_at,
             caps=self.caps,
+            counts=counts,
+            charged=charged,
             paused=self.paused,
-            stopped=self.stopped,
-            past=self.past,
-            members=self.members,
+            stopped=bool(self.stopped) and all(member.job in self.stopped for member in self.members.values()),
+            members=tuple(self._member_view(name, member, now) for name, member in sorted(self.members.items())),
         )
 
-
-def view_of(
-    run: str,
-    now: float,
-    lost_after: float,
-    *,
-    began_at: float,
-    seen_at: float,
-    caps: Amount,
-    paused: bool,
-    stopped: list[str],
-    past: Past,
-    members: Mapping[str, Member],
-) -> FleetRunView:
-    counts, charged = past.counts, past.charged
-    for member in members.values():
-        counts, charged = counts.plus(member.counts), charged.plus(member.charged)
-    return FleetRunView(
-        run=run,
-        now=now,
-        began_at=began_at,
-        seen_at=seen_at,
-        caps=caps,
-        counts=counts,
-        charged=charged,
-        paused=paused,
-        stopped=bool(stopped) and all(member.job in stopped for member in members.values()),
-        members=tuple(
-            FleetMemberView(
-                name=name,
-                seen_ago=max(0.0, now - member.seen_at),
-                is_lost=now - member.seen_at > lost_after,
-                counts=member.counts,
-                spent=member.spent,
-                held=member.held,
-                in_flight=member.in_flight,
-                rate=member.rate,
-                detail=member.detail,
-                job=member.job,
-            )
-            for name, member in sorted(members.items())
-        ),
-    )
+    def _member_view(self, name: str, member: Member, now: float) -> FleetMemberView:
+        return FleetMemberView(
+            name=name,
+            seen_ago=max(0.0, now - member.seen_at),
+            is_lost=now - member.seen_at > self.lost_after,
+            counts=member.counts,
+            spent=member.spent,
+            held=member.held,
+            in_flight=member.in_flight,
+            rate=member.rate,
+            detail=member.detail,
+            job=member.job,
+        )
 
 
 def _unspent(member: Member) -> Amount:
@@ -265,44 +238,3 @@ def _share(left: float, need: float, want: float, live: int) -> float:
     if need > left:
         return -1.0
     return max(need, min(want, left / (SHARES * max(1, live))))
-
-
-# ---------------------------------------------------------------------- several runs
-
-
-class RunStates:
-    """The runs of one store that keeps them in memory. Pure: a store gives it its time."""
-
-    def __init__(self, lost_after: float = LOST_AFTER) -> None:
-        self._lost_after = lost_after
-        self._runs: dict[str, RunState] = {}
-
-    def exchange(self, run: str, request: MemberRequest, now: float) -> MemberReply:
-        self._forget(now)
-        state = self._runs.get(run)
-        if state is None:
-            state = self._runs[run] = RunState(now, self._lost_after)
-        return state.exchange(request, now)
-
-    def order(self, run: str, kind: str, now: float) -> bool:
-        """Whether there is such a run."""
-        self._forget(now)
-        state = self._runs.get(run)
-        if state is not None:
-            state.order(kind, now)
-        return state is not None
-
-    def views(self, now: float, most: int) -> list[FleetRunView]:
-        """Those that were reported last first."""
-        self._forget(now)
-        newest = sorted(self._runs.items(), key=lambda one: -one[1].seen_at)[:most]
-        return [state.view(name, now) for name, state in newest]
-
-    def view(self, run: str, now: float) -> FleetRunView | None:
-        self._forget(now)
-        state = self._runs.get(run)
-        return None if state is None else state.view(run, now)
-
-    def _forget(self, now: float) -> None:
-        for name in [name for name, state in self._runs.items() if now - state.seen_at > KEPT_FOR]:
-            del self._runs[name]

@@ -10,7 +10,7 @@ from ..clock import Clock, SystemClock
 from ..distributed.backends.ray_actor import NamedActor
 from ..errors import ConfigError
 from .protocol import FleetRunView, MemberReply, MemberRequest
-from .run_state import LOST_AFTER, RunStates
+from .run_state import KEPT_FOR, LOST_AFTER, RunState
 
 MOST_RUNS = 100
 """Runs that a store lists: those that were reported last."""
@@ -50,26 +50,44 @@ class MemoryRunState:
     def __init__(self, clock: Clock | None = None, *, lost_after: float = LOST_AFTER) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = fork_safety.lock()
-        self._states = RunStates(lost_after)
+        self._lost_after = lost_after
+        self._runs: dict[str, RunState] = {}
 
     def exchange(self, run: str, request: MemberRequest) -> MemberReply:
         with self._lock:
-            return self._states.exchange(run, request, self._clock.now())
+            now = self._forget_old()
+            if run not in self._runs:
+                self._runs[run] = RunState(now, self._lost_after)
+            return self._runs[run].exchange(request, now)
 
     def order(self, run: str, kind: str) -> bool:
         with self._lock:
-            return self._states.order(run, kind, self._clock.now())
+            now = self._forget_old()
+            state = self._runs.get(run)
+            if state is not None:
+                state.order(kind, now)
+            return state is not None
 
     def views(self) -> list[FleetRunView]:
         with self._lock:
-            return self._states.views(self._clock.now(), MOST_RUNS)
+            now = self._forget_old()
+            newest = sorted(self._runs.items(), key=lambda one: -one[1].seen_at)[:MOST_RUNS]
+            return [state.view(name, now) for name, state in newest]
 
     def view(self, run: str) -> FleetRunView | None:
         with self._lock:
-            return self._states.view(run, self._clock.now())
+            now = self._forget_old()
+            return self._runs[run].view(run, now) if run in self._runs else None
 
     def close(self) -> None:
         pass
+
+    def _forget_old(self) -> float:
+        """The time, with the runs forgotten that were not reported for long."""
+        now = self._clock.now()
+        for name in [name for name, state in self._runs.items() if now - state.seen_at > KEPT_FOR]:
+            del self._runs[name]
+        return now
 
 
 class RayRunState:

@@ -18,7 +18,7 @@ import headgate
 from headgate import AdaptiveRateLimiter, BatchRunner, CircuitOpenError, ProviderError, WaitTooLongError
 from headgate.batch.ledger import Row
 from headgate.cli import execute
-from headgate.cli.ui.run_page import RunView, page_of, run_line
+from headgate.cli.ui.run_page import ENDLESS, RunsFrame, RunView, run_line
 from headgate.cli.ui.terminal import complain
 from headgate.formatting import LOGGERS, PrintableFilter, printable
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
@@ -113,7 +113,7 @@ class TestABatch:
         assert is_safe(run_line(snapshot))
         for look in ([RunView(snapshot, events)], [RunView(snapshot), RunView(snapshot)]):
             screen = io.StringIO()
-            Console(file=screen, width=120).print(page_of(look, 120))
+            Console(file=screen, width=120).print(RunsFrame(look, [], [], is_over=False).render(120, ENDLESS))
             assert is_safe(screen.getvalue())
 
 

@@ -10,7 +10,7 @@ from tests.web.browser.conftest import browser, new_page, serve_page  # noqa: F4
 from tests.web.lively import Lively
 
 from headgate.cli.ui.display import cut_apart
-from headgate.cli.ui.run_page import RunView, page_of
+from headgate.cli.ui.run_page import ENDLESS, RunsFrame, RunView
 
 LONG = "paced at 86.7 calls/s, following the server's headers, 103 ms to go"
 
@@ -22,7 +22,8 @@ def test_two_keys_of_one_long_beginning_are_told_apart(width):
     keys = [replace(seen.keys[0], key=name) for name in names]
     console = Console(width=width)
     with console.capture() as capture:
-        console.print(page_of([RunView(replace(seen, keys=tuple(keys), waits=()))], width))
+        view = RunView(replace(seen, keys=tuple(keys), waits=()))
+        console.print(RunsFrame([view], [], [], is_over=False).render(width, ENDLESS))
     assert [sum(f"zone-{letter}" in line for line in capture.get().splitlines()) for letter in "ab"] == [1, 1]
 
 

@@ -25,7 +25,7 @@ from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.ledger.sqlite import SqliteLedger
 from headgate.cli import group
 from headgate.cli.ui.observe_options import ObservedCommand
-from headgate.cli.ui.run_page import KEY_COLUMNS, RunView, page_of
+from headgate.cli.ui.run_page import ENDLESS, KEY_COLUMNS, RunsFrame, RunView
 from headgate.cli.ui.shared_state import SharedState
 from headgate.observe.monitor import RunMonitor
 from headgate.observe.run_registry import RunAnnouncement, announced, machine_runs, runs_folder
@@ -211,7 +211,7 @@ class TestWatch:
         )
         events = [EventLine(number=n, at=0.0, kind=f"kind-{n}") for n in range(1, 9)]
         console = Console(width=width, height=30, file=io.StringIO())
-        console.print(page_of([RunView(seen, events)], width, 30))
+        console.print(RunsFrame([RunView(seen, events)], [], [], is_over=False).render(width, 30))
         lines = console.file.getvalue().splitlines()
         assert len(lines) <= 30
         assert any("4,321 waiting: it is" in line for line in lines)
@@ -221,7 +221,7 @@ class TestWatch:
         assert sum("1,234.5/s" in line for line in lines) >= 3
         kinds = [line.split()[1] for line in lines if "kind-" in line]
         assert kinds == [f"kind-{n}" for n in range(8, 0, -1)]
-        console.print(page_of([RunView(seen), RunView(seen)], width))
+        console.print(RunsFrame([RunView(seen)] * 2, [], [], is_over=False).render(width, ENDLESS))
 
     def test_which_run_is_meant_must_be_clear(self, headgate):
         none = headgate("watch", "nonsense")

@@ -177,7 +177,7 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
     options = ObserveOptions.of(given)
     try:
         config = config_of(given)
-        recorder = trace_recorder(given["trace"], config)
+        recorder = None if given["trace"] is None else TraceRecorder(given["trace"], workers=config.workers)
         seeds = (*seeds, *seeds_of(given["seed_file"]))
         shared = SharedState.open(given["store"])
         credentials = credentials_of(given["sources"], given["key_header"], seeds, shared)
@@ -207,12 +207,6 @@ def command(seeds: tuple[str, ...], output: str, as_json: bool, quiet: bool, **g
         raise click.UsageError(redact(f"{error}.")) from None
     except (OutputError, LedgerError) as error:
         raise CannotStart(redact(f"{error}.")) from None
-
-
-def trace_recorder(path: str | None, config: CrawlConfig) -> TraceRecorder | None:
-    if path is None:
-        return None
-    return TraceRecorder(path, workers=config.workers)
 
 
 async def execute(

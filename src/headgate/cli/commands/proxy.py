@@ -44,7 +44,7 @@ from ..ui.options import (
     limits_option,
     port_option,
 )
-from ..ui.run_page import MOST_EVENTS, RunView, page_of, run_line
+from ..ui.run_page import MOST_EVENTS, RunView, run_line, run_page
 from ..ui.session import access_token, cannot_listen, run_async, run_to_end
 from ..ui.shared_state import MACHINE, SharedState, is_key_set, store_option, vendor_coordinator
 from ..ui.terminal import DONE, STOPPED, CannotStart
@@ -286,7 +286,7 @@ class ProxyProgress:
         return [run_line(self.view.snapshot)]
 
     def render(self, width: int, height: int) -> RenderableType:
-        return page_of([self.view], width, height)
+        return run_page(self.view, width, height)
 
     def fields(self) -> list[dict[str, Any]]:
         return [{"event": "look", **asdict(self.counts), "waits": plain(self.view.snapshot.waits)}]

@@ -24,7 +24,8 @@ from ...sqlite_file import is_database
 from ..ui.display import MOST_GROUPS, MOST_LISTED, RESUME, failure_fields, failure_text, top_counts
 from ..ui.options import ExampleCommand, json_option, shared_store_options
 from ..ui.run_page import ENDLESS, RunsFrame
-from ..ui.run_sampler import FleetFrame, RunsSampler, StoreSampler, fitting_runs, fleet_run_option
+from ..ui.run_sampler import RunsSampler, StoreSampler, fitting_runs, fleet_run_option
+from ..ui.store_page import StoreContent, StoreUnreachable
 from ..ui.terminal import DONE, CommandFailed, say, table_console
 
 
@@ -89,18 +90,16 @@ def command(path: str | None, store: str | None, keys: tuple[str, ...], fleet_ru
 
 
 def show_store(where: str, keys: tuple[str, ...], run: str | None, *, as_json: bool) -> int:
-    from ..ui.store_page import StoreContent, StoreUnreachable
-
     content = StoreSampler(where, keys, run, all_ended=True).sample()
     if isinstance(content, StoreUnreachable):
         raise CommandFailed(content.message)
-    if as_json and isinstance(content, RunsFrame):
-        click.echo(json.dumps(content.fields()[0]))
-    elif as_json:
-        runs, store = (content.runs, content.store) if isinstance(content, FleetFrame) else (None, content)
-        assert isinstance(store, StoreContent)
-        click.echo(json.dumps({**store.content_fields(), "runs": [] if runs is None else runs.fields()}))
-    elif isinstance(content, StoreContent) and not (content.gates or content.records):
+    if as_json:
+        if isinstance(content, RunsFrame):
+            fields = content.fields()[0]
+        else:
+            fields = {**content.content_fields(), "runs": content.run_fields()}
+        click.echo(json.dumps(fields))
+    elif isinstance(content, StoreContent) and content.is_empty:
         click.echo(
             f"Nothing is shared in {content.where}, and no run reports to it.\n"
             "Programs share their limits there with AdaptiveRateLimiter(store=...), and headgate run with --store."

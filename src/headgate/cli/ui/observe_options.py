@@ -151,8 +151,11 @@ def observed(options: ObserveOptions, make: Callable[[], RunMonitor], *, quiet: 
     if options == ObserveOptions(unseen=True):
         yield run
         return
-    monitor = make()
-    notes = None if options.report is None else notes_of(monitor)
+    monitor, notes = make(), None
+    if options.report is not None:
+        from ...observe.report import Notes
+
+        notes = Notes(monitor)
     steps = () if notes is None else (notes.take,)
     with ExitStack() as stack:
         if options.web is not None:
@@ -169,12 +172,6 @@ def observed(options: ObserveOptions, make: Callable[[], RunMonitor], *, quiet: 
             # A run that could not even begin must not replace the report of an earlier one.
             if options.report is not None and notes is not None and (is_whole or notes.has_begun):
                 _write_report(monitor, notes, options.report, run, quiet=quiet)
-
-
-def notes_of(monitor: RunMonitor) -> Notes:
-    from ...observe.report import Notes
-
-    return Notes(monitor)
 
 
 def _write_report(monitor: RunMonitor, notes: Notes, path: str, run: ObservedRun, *, quiet: bool) -> None:

@@ -23,7 +23,7 @@ from ...observe.snapshot import (
     plain,
 )
 from ...observe.sources import is_ordinary
-from .display import CIRCUIT_STYLES, STATE_WORDS, Column, cost_text, fitted_table, plural, progress_row
+from .display import CIRCUIT_STYLES, STATE_WORDS, Column, cost_text, fitted_table, note, plural, progress_row
 
 WIDEST = 140
 MOST_LISTED = 50
@@ -117,15 +117,6 @@ def wait_text(line: WaitLine) -> str:
     return (f"{line.behind:,} waiting: " if line.behind else "") + line.sentence + message
 
 
-def page_of(views: Sequence[RunView], width: int, height: int = ENDLESS, where: str = HERE) -> RenderableType:
-    """One run in full, several as a list."""
-    if not views:
-        return Text(NO_RUNS if where == HERE else NO_FLEET, "dim")
-    if len(views) == 1:
-        return run_page(views[0].snapshot, views[0].events, min(width, WIDEST), height)
-    return run_list([one.snapshot for one in views], min(width, WIDEST), where)
-
-
 # ---------------------------------------------------------------------- all runs of a machine or of a store
 
 
@@ -144,16 +135,22 @@ class RunsFrame:
 
     def lines(self) -> list[str]:
         lines = [run_line(view.snapshot) for view in self.views]
-        return [*self.ended_lines(), *(lines or self._nothing())]
+        nothing = [] if self.is_over else [self._nothing()]
+        return [*self.ended_lines(), *(lines or nothing)]
 
-    def _nothing(self) -> list[str]:
-        return [] if self.is_over else [NO_RUNS if self.where == HERE else NO_FLEET]
+    def _nothing(self) -> str:
+        return NO_RUNS if self.where == HERE else NO_FLEET
 
     def ended_lines(self) -> list[str]:
         return [ended_line(one) for one in self.ended]
 
     def render(self, width: int, height: int) -> RenderableType:
-        return page_of(self.views, width, height, self.where)
+        """One run in full, several as a list."""
+        if not self.views:
+            return Text(self._nothing(), "dim")
+        if len(self.views) == 1:
+            return run_page(self.views[0], width, height)
+        return run_list([one.snapshot for one in self.views], min(width, WIDEST), self.where)
 
     def fields(self) -> list[dict[str, Any]]:
         return [
@@ -168,7 +165,7 @@ class RunsFrame:
 # ---------------------------------------------------------------------- several
 
 
-def run_list(runs: Sequence[RunSnapshot], width: int, where: str = HERE) -> RenderableType:
+def run_list(runs: Sequence[RunSnapshot], width: int, where: str) -> RenderableType:
     rows: list[list[Text]] = []
     for seen in runs[:MOST_LISTED]:
         progress = seen.progress
@@ -201,25 +198,26 @@ def run_list(runs: Sequence[RunSnapshot], width: int, where: str = HERE) -> Rend
 # ---------------------------------------------------------------------- one
 
 
-def run_page(seen: RunSnapshot, events: Sequence[EventLine], width: int, height: int) -> RenderableType:
+def run_page(view: RunView, width: int, height: int) -> RenderableType:
     """In a low terminal, the table of keys is cut first."""
+    seen, events, width = view.snapshot, view.events, min(width, WIDEST)
     parts: list[RenderableType] = [_head(seen), _bar(seen.progress, width), _counts(seen)]
     if seen.waits:
         parts += [_title("why it waits")]
-        parts += [_cut(f"  {wait_text(line)}", _wait_style(line)) for line in seen.waits[:MOST_WAITS]]
+        parts += [note(wait_text(line), _wait_style(line)) for line in seen.waits[:MOST_WAITS]]
     place = len(parts)
     unusable = [line for line in seen.credentials if line.state in ("resting", "retired")]
     if unusable:
         parts += [_title("unavailable keys")]
-        parts += [_cut(f"  {_credential_text(line)}", "yellow") for line in unusable[:MOST_CREDENTIALS]]
+        parts += [note(_credential_text(line), "yellow") for line in unusable[:MOST_CREDENTIALS]]
     if seen.dead:
         parts += [_title("failed")]
-        parts += [_cut(f"  {line.count:,} {line.reason}  {line.example}", "red") for line in seen.dead[:MOST_DEAD]]
+        parts += [note(f"{line.count:,} {line.reason}  {line.example}", "red") for line in seen.dead[:MOST_DEAD]]
     if events:
         parts += [_title("last")]
         for event in reversed(events[-MOST_EVENTS:]):  # what does not fit below is the oldest
             when = time.strftime("%H:%M:%S", time.localtime(event.at))
-            parts.append(_cut(f"  {when}  {event.kind}  {event.key}  {event.reason}", "dim"))
+            parts.append(note(f"{when}  {event.kind}  {event.key}  {event.reason}", "dim"))
     if seen.keys:
         titles = sum(isinstance(part, Text) and part.plain.startswith("\n") for part in parts)  # take two lines
         room = height - len(parts) - titles - AROUND_KEYS
@@ -314,10 +312,6 @@ def _credential_text(line: CredentialLine) -> str:
 
 def _title(words: str) -> Text:
     return Text(f"\n {words}", "bold")
-
-
-def _cut(words: str, style: str) -> Text:
-    return Text(printable(words), style, no_wrap=True, overflow="ellipsis")
 
 
 def _text(words: str, style: str = "") -> Text:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import click
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from ...distributed.store import StoreDown
 from ...errors import ConfigError
@@ -17,7 +15,6 @@ from ...formatting import nearest_name, redact
 from ...observe.event_buffer import is_routine
 from ...observe.snapshot import EventLine, MonitoredRun, RunSnapshot
 from ...observe.sources.fleet import FleetRuns
-from .display import Frame
 from .run_page import HERE, MOST_EVENTS, RunsFrame, RunView
 from .shared_state import is_redis
 from .store_page import PATIENCE, RAY, StoreContent, StoreUnreachable, store_frame
@@ -103,8 +100,6 @@ def choose_run(runs: Sequence[R], wanted: str, where: str = HERE) -> R:
 
 # ---------------------------------------------------------------------- runs of a store
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 fleet_run_option = click.option(
     "--run", "fleet_run", metavar="NAME", help="With --store: one run that workers report there, in full."
 )
@@ -117,8 +112,8 @@ def open_fleet(store: str) -> RunStateStore:
         raise click.UsageError(f"{error}.") from None
 
 
-def fleet_runs(store: str, *, all_ended: bool = False) -> FleetRuns:
-    return FleetRuns(open_fleet(store), all_ended=all_ended)
+def fleet_runs(store: str) -> FleetRuns:
+    return FleetRuns(open_fleet(store))
 
 
 class StoreSampler:
@@ -137,7 +132,7 @@ class StoreSampler:
         except StoreDown as down:
             raise CommandFailed(redact(f"{down}.")) from None
 
-    def sample(self) -> Frame:
+    def sample(self) -> RunsFrame | StoreContent | StoreUnreachable:
         runs: RunsFrame | None = None
         if self._sampler is not None:
             try:
@@ -147,26 +142,5 @@ class StoreSampler:
             if self._is_one:
                 return runs
         content = store_frame(self._store, self._keys)
-        if isinstance(content, StoreUnreachable) or runs is None or not (runs.views or runs.ended):
-            return content
-        return FleetFrame(runs, content)
-
-
-@dataclass(frozen=True, slots=True)
-class FleetFrame:
-    """A ``Frame`` of a store with fleet runs: the runs first, then what is shared."""
-
-    runs: RunsFrame
-    store: StoreContent
-
-    def lines(self) -> list[str]:
-        return [*self.runs.lines(), *self.store.lines()]
-
-    def render(self, width: int, height: int) -> RenderableType:
-        parts = [self.runs.render(width, height)]
-        if self.store.gates or self.store.records:
-            parts += [Text(), self.store.render(width, height)]
-        return Group(*parts)
-
-    def fields(self) -> list[dict[str, Any]]:
-        return [*self.runs.fields(), *self.store.fields()]
+        has_runs = runs is not None and bool(runs.views or runs.ended)
+        return replace(content, runs=runs) if isinstance(content, StoreContent) and has_runs else content

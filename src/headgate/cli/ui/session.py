@@ -39,16 +39,12 @@ class Stop(Protocol):
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run``, on uvloop where it is installed."""
-    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        return runner.run(main)
-
-
-def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
-        import uvloop
+        from uvloop import new_event_loop
     except ImportError:
-        return None
-    return uvloop.new_event_loop
+        new_event_loop = None  # type: ignore[assignment]
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
 
 
 async def run_to_end(

@@ -29,6 +29,7 @@ from ...identity import KEY_BYTES, SHOWN_DIGITS, Identities
 from ...stores import QuotaView, Store, StoreDown, open_store
 from ...wire.urls import host_key
 from .display import STATE_WORDS, clock_time, plural
+from .run_page import RunsFrame
 from .shared_state import MACHINE, is_redis
 
 RAY = "ray"
@@ -53,6 +54,12 @@ class StoreContent:
     """The names that were given, by the hashes the store shows."""
     at: float
     """When it was read: Unix time."""
+    runs: RunsFrame | None = None
+    """The fleet runs that are reported there, if there are any."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.gates or self.records or self.runs)
 
     @property
     def headline(self) -> str:
@@ -64,14 +71,18 @@ class StoreContent:
         return [record for record in self.records if credential_state(record, self.at) != "free"]
 
     def lines(self) -> list[str]:
-        lines = [self.headline]
+        lines = [*([] if self.runs is None else self.runs.lines()), self.headline]
         for gate in self.gates:
             state = ", ".join(filter(None, (rate_text(gate), gate_state(gate))))
             lines.append(f"  {self.names.get(gate.name) or gate.name}: {state}")
         return [*lines, *(credential_sentence(record, self.at) for record in self.unusable)]
 
     def render(self, width: int, height: int) -> RenderableType:
-        parts: list[RenderableType] = [Text(self.headline, "bold")]
+        parts: list[RenderableType] = [] if self.runs is None else [self.runs.render(width, height)]
+        if parts and not (self.gates or self.records):
+            return parts[0]
+        parts += [Text()] if parts else []
+        parts.append(Text(self.headline, "bold"))
         parts += [Text(), gate_table(self)] if self.gates else []
         if len(self.gates) > MOST_SHOWN:
             parts.append(Text(f"... and {len(self.gates) - MOST_SHOWN:,} more keys; --json has them all", "dim"))
@@ -79,7 +90,10 @@ class StoreContent:
         return Group(*parts)
 
     def fields(self) -> list[dict[str, Any]]:
-        return [{"event": "store", **self.content_fields()}]
+        return [*self.run_fields(), {"event": "store", **self.content_fields()}]
+
+    def run_fields(self) -> list[dict[str, Any]]:
+        return [] if self.runs is None else self.runs.fields()
 
     def content_fields(self) -> dict[str, Any]:
         return {

@@ -83,8 +83,7 @@ class LeaseClient:
         self._joined_at = UNKNOWN
         """When the coordinator first answered."""
         self._solo: SoloController | None = None
-        self._reporter = Reporter(gate_config.controller(), self.log, self.outbox, self.want)
-        reporter = self._reporter
+        self._reporter = reporter = Reporter(gate_config.controller(), self.log, self.outbox, self.want)
         self.circuit, self.hold = LeasedCircuit(gate.breaker, reporter), LeasedHold(reporter)
         self.lease = LeasedPacer(
             gate_config,
@@ -92,13 +91,10 @@ class LeaseClient:
             self.hold,
             gate.breaker,
             gate.in_flight,
-            self.log,
             reporter,
-            learns=reporter.learns,
-            credit_from=lambda: UNKNOWN if membership.refuses else membership.settled_at,
-            asked_since=lambda: membership.asked_since,
-            stated_rate=self.leadership.stated_rate,
-            now=now,
+            membership,
+            self.leadership,
+            now,
         )
         reporter.circuit, reporter.lease = self.circuit, self.lease
         self._policies = MemberPolicies(gate.breaker, gate.in_flight, self.lease.on_queue, self._count)

@@ -15,9 +15,9 @@ A number that was kept for long is used at that share too: numbers that many mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.answer_length import AnswerLengths, TokenCost
 from ..core.circuit_breaker import Breaker
@@ -34,7 +34,7 @@ from .observation_log import ABANDONED, RELEASED
 from .protocol import NO_CAP, QuotaTerms
 
 if TYPE_CHECKING:
-    from .observation_log import ObservationLog
+    from .membership import Leadership, Membership, Reporter
 
 CREDIT_AFTER = 0.035
 """Seconds for which a caller waits for the coordinator's answer; then it may leave on credit."""
@@ -43,34 +43,14 @@ SOON = 0.005
 FLOOR, PACE, SHARE = WaitReason.FLOOR, WaitReason.PACE, WaitReason.SHARE
 
 
-class Exchange(Protocol):
-    """What leased policies tell the coordinator, with the next request."""
-
-    @property
-    def want(self) -> Callable[[float], None]:
-        """Exchange with the coordinator as soon as possible."""
-        ...
-
-    def refund(self, amounts: Mapping[str, float], taken_at: float) -> None:
-        """What comes back of known limits; below 0, what was used beyond what was granted."""
-
-    def give_back(self, ticket: Ticket) -> None:
-        """The numbers of a call that was not made."""
-
-    def pause(self, seconds: float, now: float) -> None:
-        """The server, or an operator, asks for a pause: all members must know."""
-
-    def end_without_answer(self, ticket: Ticket, how: str, now: float) -> None: ...
-
-
 class LeasedCircuit:
     """The circuit as all members have it: the coordinator opens and closes it, and grants the probes."""
 
-    __slots__ = ("breaker", "exchange", "probe_asked_at", "probe_seq", "unmatched")
+    __slots__ = ("breaker", "probe_asked_at", "probe_seq", "reporter", "unmatched")
 
-    def __init__(self, breaker: Breaker, exchange: Exchange) -> None:
+    def __init__(self, breaker: Breaker, reporter: Reporter) -> None:
         self.breaker = breaker
-        self.exchange = exchange
+        self.reporter = reporter
         self.probe_asked_at = NEVER
         self.unmatched: tuple[Signal, float, float] | None = None
         self.probe_seq = 0
@@ -84,10 +64,10 @@ class LeasedCircuit:
             self.probe_seq, self.probe_asked_at, self.unmatched = ticket.seq, now - ticket.waited, None
 
     def release(self, ticket: Ticket, now: float) -> None:
-        self.exchange.end_without_answer(ticket, RELEASED, now)
+        self.reporter.end_without_answer(ticket, RELEASED, now)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
-        self.exchange.end_without_answer(ticket, ABANDONED, now)
+        self.reporter.end_without_answer(ticket, ABANDONED, now)
 
     def probe(self) -> int | None:
         return self.probe_seq or None
@@ -96,15 +76,15 @@ class LeasedCircuit:
 class LeasedHold:
     """The pause that all members keep."""
 
-    __slots__ = ("exchange", "until")
+    __slots__ = ("reporter", "until")
 
     learns_from_success = False
 
     reason = FLOOR
     """The leader knows whether it was asked for, or is its controller's."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange = exchange
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
         self.until = NEVER
 
     @property
@@ -124,7 +104,7 @@ class LeasedHold:
 
     def pause(self, seconds: float, now: float) -> bool:
         self.until = max(self.until, now + seconds)
-        self.exchange.pause(seconds, now)
+        self.reporter.pause(seconds, now)
         return True
 
 
@@ -132,19 +112,16 @@ class LeasedPacer(Lease):
     """The pacer of a shared key: start calls by the numbers of its lease, or on credit."""
 
     __slots__ = (
-        "asked_since",
         "breaker",
         "config",
-        "credit_from",
-        "exchange",
         "has_waiters",
         "hold_policy",
         "in_flight",
         "late_until",
-        "learns",
+        "leadership",
         "lengths",
-        "log",
-        "stated_rate",
+        "membership",
+        "reporter",
     )
 
     ramp: ResumeRamp = NO_RAMP
@@ -161,13 +138,9 @@ class LeasedPacer(Lease):
         hold: LeasedHold,
         breaker: Breaker,
         in_flight: InFlight,
-        log: ObservationLog,
-        exchange: Exchange,
-        *,
-        learns: bool,
-        credit_from: Callable[[], float],
-        asked_since: Callable[[], float],
-        stated_rate: Callable[[], float | None],
+        reporter: Reporter,
+        membership: Membership,
+        leadership: Leadership,
         now: float,
     ) -> None:
         super().__init__(terms, config.burst, now)
@@ -177,22 +150,16 @@ class LeasedPacer(Lease):
         self.hold_policy = hold
         self.breaker = breaker
         self.in_flight = in_flight
-        self.log = log
-        self.exchange = exchange
+        self.reporter = reporter
+        self.membership = membership
+        self.leadership = leadership
         self.lengths = AnswerLengths()
         """What this member's calls have taken: by that it asks for them."""
-        self.learns = learns
-        """Whether the strategy learns: a rate that has not fallen yet is a guess then."""
-        self.credit_from = credit_from
-        """From when on calls may leave without a number."""
-        self.asked_since = asked_since
-        """Since when the store owes this process an answer, about this key or another."""
-        self.stated_rate = stated_rate
-        """The rate that the server states, where this member leads and knows it."""
 
     @property
     def _is_guess(self) -> bool:
-        return self.learns and not self.rate_has_fallen
+        """Whether the strategy learns and the rate has not fallen yet."""
+        return self.reporter.learns and not self.rate_has_fallen
 
     # ------------------------------------------------------------------ deciding
 
@@ -272,7 +239,7 @@ class LeasedPacer(Lease):
     def _store_is_late(self, now: float) -> bool:
         """Whether the store owes an answer for longer than it usually takes; it has to have given one before."""
         usual = self.round_trip.usual
-        return self.round_trip.sent_at != NEVER and now >= self.asked_since() + max(CREDIT_AFTER, 2 * usual)
+        return self.round_trip.sent_at != NEVER and now >= self.membership.asked_since + max(CREDIT_AFTER, 2 * usual)
 
     def _credit_share(self, *, is_late: bool) -> float:
         """Which part of the rate is given on credit: all of it while the store is late, else what is not asked for.
@@ -289,7 +256,8 @@ class LeasedPacer(Lease):
         """Whether nothing but the missing answer keeps calls from leaving."""
         is_full = self.cap != NO_CAP and self.cap <= len(self.in_flight) * self.members
         is_closed = self.breaker.state is CircuitState.CLOSED
-        return now >= self.credit_from() and is_closed and not is_full and not self._is_short(now, is_late=is_late)
+        is_settled = not self.membership.refuses and now >= self.membership.settled_at
+        return is_settled and is_closed and not is_full and not self._is_short(now, is_late=is_late)
 
     def _is_short(self, now: float, *, is_late: bool) -> bool:
         """Whether what the coordinator was short of still counts.
@@ -316,7 +284,7 @@ class LeasedPacer(Lease):
         if self.due_at(numbers, 0.0, now) is None or not self.amounts.covers(ticket.cost, NOTHING):  # on credit
             self.credit.on_credit += numbers
             self.demand.used += numbers
-            self.exchange.refund({name: -costs.get(name, 0.0) for name in self.amounts.dimensions}, now)
+            self.reporter.outbox.refund({name: -costs.get(name, 0.0) for name in self.amounts.dimensions}, now)
             numbers = 0
         else:
             self.amounts.take(costs)
@@ -329,10 +297,10 @@ class LeasedPacer(Lease):
     def _charge(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         reserved = costs_of(ticket.cost)
         less = {name: reserved.get(name, 0.0) - real[name] for name in self.amounts.dimensions if name in real}
-        self.exchange.refund(less, ticket.sent_at)
+        self.reporter.outbox.refund(less, ticket.sent_at)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
-        self.exchange.give_back(ticket)
+        self.reporter.give_back(ticket)
         self._charge(ticket, dict.fromkeys(self.amounts.dimensions, 0.0))
 
     def on_wait(self, wait: Wait | Refuse, now: float) -> None:
@@ -342,12 +310,12 @@ class LeasedPacer(Lease):
         if self.demand.queue is None:
             self.demand.polled_at = now
         if wait.reason in (PACE, SHARE):
-            self.log.waited_at = now
+            self.reporter.log.waited_at = now
         if wait.reason is SHARE and self.waiting_since == UNKNOWN:
             self.waiting_since = now
         lacks_something = wait.reason is SHARE and self.amounts.dimensions
         if now >= self.ask_from and not self.sync_pending and (lacks_something or self.needs_more(0, now)):
-            self.exchange.want(now)
+            self.reporter.want(now)
 
     def on_queue(self, queue: QueueDemand | None, now: float) -> None:
         self.demand.queue = queue
@@ -377,7 +345,7 @@ class LeasedPacer(Lease):
     @property
     def learned_rate(self) -> float:
         """The pace that is handed out follows a window step by step; what it says is known where this member leads."""
-        stated = self.stated_rate()
+        stated = self.leadership.stated_rate()
         return self.rate if stated is None else stated
 
     def explain(self, wait: Wait, now: float) -> Explanation:

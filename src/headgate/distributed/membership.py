@@ -287,9 +287,6 @@ class Reporter(Controller):
 
     # ------------------------------------------------------------------ what the policies report
 
-    def refund(self, amounts: Mapping[str, float], taken_at: float) -> None:
-        self.outbox.refund(amounts, taken_at)
-
     def give_back(self, ticket: Ticket) -> None:
         if ticket.seq > self.void_to_seq:
             self.outbox.back += requests_in(ticket.cost)

@@ -16,17 +16,17 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 import tracemalloc
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import Any
 
-from bench import loopback, pacing
-from bench.contenders import limiters, ours
-from bench.contenders.breakers import ASYNC_BREAKERS, SYNC_BREAKERS
+from bench import pacing
+from bench.contenders import limiters, ours, retries
 from bench.pacing import FOREVER, Figures
 
 # ---------------------------------------------------------------------- what one more key costs in memory
@@ -85,73 +85,66 @@ def bytes_per_key(contender: str, quick: bool) -> Figures:
     return {"bytes": size / KEYS}
 
 
-# ---------------------------------------------------------------------- what a breaker does
+# ---------------------------------------------------------------------- what the executor adds to a call over loopback
 
-FAILURES_TO_TRIP = 5
+ANSWERS_AFTER = 0.02
+CALLS, QUICK_CALLS = 200, 40
+WARM_UP = 10
 
-
-class TargetDownError(Exception):
-    pass
-
-
-def crowd_at_half_open(contender: str, quick: bool) -> Figures:
-    """A hundred tasks call at once when the circuit half-opens: how many calls reach the target?"""
-    callers, recovery, call_lasts = 100, 0.2, 0.05
-    reached = 0
-
-    async def fail() -> None:
-        raise TargetDownError
-
-    async def answer() -> None:
-        nonlocal reached
-        reached += 1
-        await asyncio.sleep(call_lasts)
-
-    async def run() -> Figures:
-        call = await ASYNC_BREAKERS[contender](FAILURES_TO_TRIP, recovery)
-        for _ in range(FAILURES_TO_TRIP):
-            with suppress(Exception):
-                await call(fail)
-        await asyncio.sleep(recovery + 0.05)
-        await asyncio.gather(*(call(answer) for _ in range(callers)), return_exceptions=True)
-        return {"calls": reached}
-
-    return asyncio.run(run())
+Call = Callable[[], Awaitable[Any]]
+WRAPPERS: dict[str, Callable[[Call], Call]] = {
+    ours.NAME: ours.around_call,
+    "stamina": retries.stamina,
+    "tenacity": retries.tenacity,
+}
 
 
-def eight_threads_through(contender: str, quick: bool) -> Figures:
-    """Eight threads each make a call of 50 ms through one closed breaker: how long do they take together?"""
-    threads, call_lasts = 8, 0.05
-    call = SYNC_BREAKERS[contender](FAILURES_TO_TRIP, 30.0)
-    workers = [
-        threading.Thread(target=call, args=(lambda: time.sleep(call_lasts),), daemon=True) for _ in range(threads)
-    ]
-    started_at = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return {"took": time.perf_counter() - started_at}
+def median_beside_bare(contender: str, quick: bool) -> Figures:
+    """The P50 of a wrapped call of 20 ms beside that of the same call bare, in milliseconds; the two take turns."""
+    return asyncio.run(_measure(WRAPPERS[contender], QUICK_CALLS if quick else CALLS))
 
 
-def polled_while_open(contender: str, quick: bool) -> Figures:
-    """The circuit rests 0.3 s and is called every 50 ms meanwhile: when does a call get through again?"""
-    recovery, poll, patience = 0.3, 0.05, 3.0
-    call = SYNC_BREAKERS[contender](FAILURES_TO_TRIP, recovery)
+async def _measure(wrap: Callable[[Call], Call], calls: int) -> Figures:
+    async with _server() as call:
+        wrapped = wrap(call)
+        took: dict[Call, list[float]] = {call: [], wrapped: []}
+        for _ in range(WARM_UP + calls):
+            for each, times in took.items():
+                started_at = perf_counter()
+                await each()
+                times.append(perf_counter() - started_at)
+        bare, around = (median(times[WARM_UP:]) * 1e3 for times in took.values())
+        return {"bare_ms": bare, "wrapped_ms": around, "added": around / bare - 1.0}
 
-    def fail() -> None:
-        raise TargetDownError
 
-    for _ in range(FAILURES_TO_TRIP):
-        with suppress(Exception):
-            call(fail)
-    opened_at = time.perf_counter()
-    while (passed := time.perf_counter() - opened_at) < patience:
-        with suppress(Exception):
-            call(lambda: None)
-            return {"recovered": passed}
-        time.sleep(poll)
-    return {"recovered": FOREVER}
+@asynccontextmanager
+async def _server() -> AsyncIterator[Call]:
+    """A server that takes its 20 ms, and a call to it that returns the response with its body read."""
+    import aiohttp
+    from aiohttp import web
+
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(ANSWERS_AFTER)
+        return web.json_response({"results": []}, headers={"x-ratelimit-limit": "1000000"})
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    async with aiohttp.ClientSession() as session:
+
+        async def call() -> aiohttp.ClientResponse:
+            async with session.get(f"http://{host}:{port}/") as response:
+                await response.read()
+                return response
+
+        try:
+            yield call
+        finally:
+            await runner.cleanup()
 
 
 # ---------------------------------------------------------------------- the table
@@ -272,7 +265,7 @@ BEHAVIOURS = (
     Behaviour(
         name="half-open",
         title="100 callers at half-open",
-        measure=crowd_at_half_open,
+        measure=pacing.crowd_at_half_open,
         peers=("aiobreaker", "hyx", "purgatory"),
         mark="1 call",
         holds=lambda it: it["calls"] == 1,
@@ -281,7 +274,7 @@ BEHAVIOURS = (
     Behaviour(
         name="breaker-threads",
         title="8 threads through a breaker, 50 ms a call",
-        measure=eight_threads_through,
+        measure=pacing.eight_threads_through,
         peers=("aiobreaker", "purgatory", "pybreaker"),
         mark="< 100 ms together: no lock held over user code",
         holds=lambda it: it["took"] < 0.1,
@@ -317,7 +310,7 @@ BEHAVIOURS = (
     Behaviour(
         name="polled",
         title="breaker called every 50 ms while open for 0.3 s",
-        measure=polled_while_open,
+        measure=pacing.polled_while_open,
         peers=("aiobreaker", "purgatory", "pybreaker"),
         mark="recovers within 0.3 to 0.4 s",
         holds=lambda it: 0.3 <= it["recovered"] <= 0.4,
@@ -326,7 +319,7 @@ BEHAVIOURS = (
     Behaviour(
         name="loopback",
         title="the executor around a call of 20 ms over loopback, P50",
-        measure=loopback.median_beside_bare,
+        measure=median_beside_bare,
         peers=("stamina", "tenacity"),
         mark="adds less than 5 %",
         holds=lambda it: it["added"] < 0.05,

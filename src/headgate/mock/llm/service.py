@@ -19,7 +19,6 @@ import json
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,7 +29,7 @@ from ...units import LONGEST_DURATION
 from ...wire.retry_after import next_midnight_pacific
 from ..api import LATENCY_SPREAD, MOST_IDS, MockPlan, Reply
 from ..providers.provider_api import Fault, FaultScript, MockRequest
-from ..providers.service import MOST_KEYS, REVOKED, answer
+from ..providers.service import COUNTED, MOST_KEYS, REVOKED, answer, begin_json, read_json
 from .key_budget import KeyBudget, midnight_utc
 from .language_api import (
     BUSY,
@@ -92,8 +91,7 @@ class LanguageService:
 
     def truth(self) -> dict[str, Any]:
         """What only the server knows; keys are counted, never named."""
-        told = ("asked", "answered", "rate_limited", "out_of_quota", "refused", "failed", "tokens_in", "tokens_out")
-        return {name: self.counts[name] for name in told} | {
+        return {name: self.counts[name] for name in (*COUNTED, "tokens_in", "tokens_out")} | {
             "keys": len(self._budgets),
             "faults_waiting": len(self.faults),
             "most_in_flight": self.most_in_flight,
@@ -108,7 +106,7 @@ class LanguageService:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             try:
-                body = await _json(request)
+                body = await read_json(request)
             except web.HTTPRequestEntityTooLarge:
                 return self._tell("refused", self.api.refuse("too_large"), stamp)
             if isinstance(body, dict) and "model" in request.match_info:
@@ -264,9 +262,7 @@ class LanguageService:
             if fault.trouble:
                 return response
         elif fault.drop == "midway":
-            response = web.StreamResponse(headers={"Content-Length": "1000"})
-            await response.prepare(request)
-            await response.write(b'{"id": "')
+            response = await begin_json(request, b'{"id": "')
         else:
             response = answer(told, headers)
         if fault.drop and request.transport is not None:
@@ -298,13 +294,6 @@ class LanguageService:
         if self._started_at is None:
             self._started_at = now
         return min(max(0.0, now - self._started_at), LONGEST_DURATION)
-
-
-async def _json(request: web.Request) -> Any:
-    """The body as JSON, or None when it is none; a bad one is the API's to refuse."""
-    with suppress(ValueError, RecursionError):
-        return json.loads(await request.read())
-    return None
 
 
 def _on_the_wire(event: Event) -> bytes:

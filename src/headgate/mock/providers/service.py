@@ -15,6 +15,7 @@ import json
 import random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ MOST_KEYS = 10_000
 MOST_REMEMBERED = 1_000
 """Requests kept, for tests and displays."""
 REVOKED = "revoked"
+COUNTED = ("asked", "answered", "rate_limited", "out_of_quota", "refused", "failed")
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ class ProviderService:
         return [(self.api.method, self.api.path)]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        asked = MockRequest(request.method, request.path, request.query, request.headers, await _json(request))
+        asked = MockRequest(request.method, request.path, request.query, request.headers, await read_json(request))
         self.asked.append(asked)
         self.counts["asked"] += 1
         self.in_flight += 1
@@ -81,9 +83,7 @@ class ProviderService:
     def truth(self) -> dict[str, Any]:
         """What only the server knows; keys are counted, never named."""
         return {
-            **{name: self.counts[name] for name in ("asked", "answered", "rate_limited", "out_of_quota")},
-            "refused": self.counts["refused"],
-            "failed": self.counts["failed"],
+            **{name: self.counts[name] for name in COUNTED},
             "keys": len(self._accounts),
             "faults_waiting": len(self.faults),
             "most_in_flight": self.most_in_flight,
@@ -135,9 +135,7 @@ class ProviderService:
             usual = self.api.refuse("invalid", str(error))
         response: web.StreamResponse = answer(fault.reply(self.api, usual))
         if fault.drop == "midway":
-            response = web.StreamResponse(headers={"Content-Length": "1000"})
-            await response.prepare(request)
-            await response.write(b'{"results": [')
+            response = await begin_json(request, b'{"results": [')
         if fault.drop and request.transport is not None:
             request.transport.close()
         return response
@@ -157,12 +155,19 @@ class ProviderService:
         return account
 
 
-async def _json(request: web.Request) -> Any:
+async def read_json(request: web.Request) -> Any:
     """The body as JSON, or None when it is none; a bad one is the API's to refuse."""
-    try:
-        return json.loads(await request.read()) if request.can_read_body else None
-    except ValueError:
-        return None
+    with suppress(ValueError, RecursionError):
+        return json.loads(await request.read())
+    return None
+
+
+async def begin_json(request: web.Request, beginning: bytes) -> web.StreamResponse:
+    """An answer of which only the beginning is sent, for a connection that is closed midway."""
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(beginning)
+    return response
 
 
 def answer(reply: Reply, announced: dict[str, str] | None = None) -> web.Response:

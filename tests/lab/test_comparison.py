@@ -1,6 +1,5 @@
 """Several runs beside each other: medians, goodput against the oracle of the same seed, and processes that end."""
 
-import json
 import math
 import multiprocessing
 import os
@@ -11,7 +10,7 @@ import time
 
 import pytest
 
-from headgate.lab.comparison import Comparison, Figures, Row, Task, compare, measure, measured
+from headgate.lab.comparison import ORACLE, Figures, Row, Task, measure, measured, tabulate
 from headgate.lab.scenario import Budget, Limit, Mark, Scenario
 from headgate.units import Rate
 
@@ -46,35 +45,35 @@ class TestRows:
         runs = [figures(1, convergence={"start": after}) for after in (math.inf, 4.0, math.inf)]
         row = Row.of("mine", runs, [figures(1)] * 3)
         assert row.convergence == {"start": math.inf}
-        facts = Comparison(scenario="small", seeds=(0, 1, 2), rows={"mine": row}).as_dict()
-        assert json.loads(json.dumps(facts, allow_nan=False))["rows"]["mine"]["convergence"] == {"start": None}
 
 
-class TestComparing:
+def tasks_of(strategies, seeds):
+    names = dict.fromkeys([ORACLE, *strategies])
+    return [Task(scenario=SMALL, strategy=name, seed=seed) for name in names for seed in seeds]
+
+
+class TestMeasuring:
     def test_each_strategy_gets_a_row_and_the_oracle_the_whole(self):
-        comparison = compare(SMALL, ["adaptive", "oracle", "backoff"], seeds=2)
-        assert list(comparison.rows) == ["adaptive", "oracle", "backoff"]
-        assert comparison.seeds == (0, 1)
-        assert comparison.rows["oracle"].goodput == 1.0
-        assert comparison.rows["adaptive"].refused_share < comparison.rows["backoff"].refused_share
-        assert comparison.as_dict()["rows"]["adaptive"]["strategy"] == "adaptive"
+        tasks = tasks_of(["adaptive", "oracle", "backoff"], range(2))
+        rows = tabulate(tasks, measure(tasks), ["adaptive", "oracle", "backoff"])
+        assert [row.strategy for row in rows.values()] == list(rows) == ["adaptive", "oracle", "backoff"]
+        assert rows["oracle"].goodput == 1.0
+        assert rows["adaptive"].refused_share < rows["backoff"].refused_share
 
-    def test_the_oracle_runs_once_for_each_seed_and_progress_is_told(self):
+    def test_progress_is_told_after_each_run(self):
         told = []
-        compare(SMALL, ["fixed", "oracle"], seeds=[4, 9], progress=lambda done, total: told.append((done, total)))
+        measure(tasks_of(["fixed"], [4, 9]), progress=lambda done, total: told.append((done, total)))
         assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
     def test_with_several_jobs_the_numbers_are_the_same(self):
-        alone = compare(SMALL, ["adaptive"], seeds=2)
-        assert compare(SMALL, ["adaptive"], seeds=2, jobs=2) == alone
+        tasks = tasks_of(["adaptive"], range(2))
+        assert measure(tasks, jobs=2) == measure(tasks)
 
-    @pytest.mark.parametrize(
-        ("wrong", "message"),
-        [({"seeds": 0}, "seeds=0"), ({"jobs": 0}, "jobs=0"), ({"strategies": ["best"]}, "strategy 'best'")],
-    )
+    @pytest.mark.parametrize(("wrong", "message"), [({"jobs": 0}, "jobs=0"), ({"names": ["best"]}, "strategy 'best'")])
     def test_what_is_wrong_is_told_before_anything_runs(self, wrong, message):
+        given = {"names": ["fixed"], "jobs": 1} | wrong
         with pytest.raises(ValueError, match=message):
-            compare(SMALL, **{"strategies": ["fixed"], "seeds": 1, "jobs": 1} | wrong)
+            measured(tasks_of(given["names"], [0]), given["jobs"])
 
 
 class TestProcesses:
@@ -113,7 +112,7 @@ class TestProcesses:
 
 INTERRUPTED = """
 import multiprocessing
-from headgate.lab.comparison import compare
+from headgate.lab.comparison import Task, measure
 from headgate.units import Rate
 from headgate.lab.scenario import Budget, Limit, Scenario
 
@@ -121,7 +120,7 @@ long = Scenario(name="long", horizon=36000.0, budgets=(Budget(limits=(Limit(rate
 if __name__ == "__main__":
     try:
         print("started", flush=True)
-        compare(long, ["adaptive"], seeds=4, jobs=2)
+        measure([Task(scenario=long, strategy="adaptive", seed=seed) for seed in range(4)], jobs=2)
     except KeyboardInterrupt:
         print("interrupted,", len(multiprocessing.active_children()), "left")
 """

@@ -1,11 +1,10 @@
 """A run's figures: what its numbers mean, on runs small enough to count by hand."""
 
-import json
 import math
 
 import pytest
 
-from headgate.lab.measures import BIN, Decision, Run
+from headgate.lab.measures import BIN, Run
 
 
 def made(*, horizon=20.0, starts=(0.0,), **more):
@@ -121,13 +120,3 @@ class TestConvergence:
     def test_each_mark_gets_its_own(self):
         run = with_bins([0, *[10] * 19], [0] * 20, marks={"start": 0.0, "later": 5.0})
         assert run.convergence() == {"start": 0.5, "later": 0.0}
-
-
-def test_a_run_can_be_written_as_json():
-    run = made(marks={"start": 0.0})
-    run.note_sent(0.25)
-    run.note_decision(Decision(1.0, 0, 0, "cut", "halved"))
-    facts = json.loads(json.dumps(run.as_dict()))
-    assert facts["waits"] == [0.25]
-    assert facts["story"] == [{"at": 1.0, "process": 0, "key": 0, "kind": "cut", "sentence": "halved"}]
-    assert facts["horizon"] == 20.0

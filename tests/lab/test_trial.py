@@ -68,7 +68,7 @@ def test_every_key_does_what_its_own_quota_allows_and_rests_when_it_was_refused(
 def test_no_secret_is_in_what_a_trial_keeps():
     plan = MockPlan(latency=0.005, keys=THREE)
     trial, _ = run_trial(plan, calls=30, workers=4, secrets=SECRETS)
-    shown = f"{trial.keys} {trial.samples} {trial._coordinator!r} {trial.limiter.snapshot()}"
+    shown = f"{trial.keys} {trial.samples} {trial.credentials!r} {trial.limiter.snapshot()}"
     assert "mock-key" not in shown
     assert "mock-api/key-1" in shown
 
@@ -85,7 +85,7 @@ def test_work_goes_to_the_key_whose_gate_would_let_it_through_first():
     trial.limiter.clock.advance(0.02)
     trial.limiter.acquire("mock-api/key-1")
     assert trial._soonest() == "key-3"
-    trial._coordinator.park("key-3", 60)
+    trial.credentials.park("key-3", 60)
     assert trial._soonest() == "key-1"
 
 
@@ -94,7 +94,7 @@ def test_a_key_that_rests_for_a_moment_is_waited_for_where_the_other_lines_are_l
         trial = Trial(AdaptiveRateLimiter(SLOW), "", calls=1, workers=1, secrets=SECRETS[:2])
         while trial.limiter.try_acquire("mock-api/key-2"):
             pass  # its next call would start in ten seconds
-        trial._coordinator.park("key-1", 0.05)
+        trial.credentials.park("key-1", 0.05)
         return (await trial._lease()).label
 
     assert asyncio.run(main()) == "key-1"

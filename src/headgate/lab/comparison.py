@@ -1,6 +1,6 @@
 """Several strategies through one scenario over several seeds: one row of medians for each.
 
-    compare(scenario, ["adaptive", "cubic"], seeds=20, jobs=2).rows["adaptive"].goodput
+    tasks (scenario, strategy, seed) ──measure──> figures of each run ──tabulate──> a row for each strategy
 
 Goodput is a share of what the oracle gets done with the same seed. Runs are independent of each other, so
 they can be spread over processes; the numbers are the same however many there are.
@@ -14,10 +14,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf, isfinite
 from statistics import median
-from typing import Any
 
 from ..config import RateLimitConfig
 from .adapters import LAB_CONFIG
@@ -116,46 +115,6 @@ class Row:
             ok=median(run.ok for run in runs),
             sent=median(run.sent for run in runs),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    scenario: str
-    seeds: tuple[int, ...]
-    rows: Mapping[str, Row]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values for JSON, which knows no infinity: what never happens is None."""
-        rows = {name: _for_json(asdict(row)) for name, row in self.rows.items()}
-        return {"scenario": self.scenario, "seeds": list(self.seeds), "rows": rows}
-
-
-def _for_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _for_json(one) for name, one in value.items()}
-    return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def compare(
-    scenario: Scenario,
-    strategies: Iterable[str],
-    seeds: int | Iterable[int],
-    jobs: int = 1,
-    *,
-    config: RateLimitConfig = LAB_CONFIG,
-    progress: Progress | None = None,
-) -> Comparison:
-    """Run every strategy, and the oracle, once for each seed (a number of seeds means 0, 1, ...)."""
-    names, numbers = list(dict.fromkeys(strategies)), tuple(range(seeds) if isinstance(seeds, int) else seeds)
-    if not numbers:
-        raise ValueError(f"seeds={seeds!r} must be 1 or more")
-    tasks = [
-        Task(scenario=scenario, strategy=name, seed=seed, config=config)
-        for name in dict.fromkeys([ORACLE, *names])
-        for seed in numbers
-    ]
-    figures = measure(tasks, jobs, progress)
-    return Comparison(scenario=scenario.name, seeds=numbers, rows=tabulate(tasks, figures, names))
 
 
 def tabulate(tasks: Sequence[Task], figures: Sequence[Figures], names: Iterable[str]) -> dict[str, Row]:

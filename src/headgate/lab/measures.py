@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 BIN = 0.5
 """Seconds; the width of what is counted over time."""
@@ -172,15 +171,6 @@ class Run:
     def convergence(self) -> dict[str, float]:
         """Seconds to converge after each mark."""
         return {name: self.converged_after(at) for name, at in self.marks.items()}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values for JSON."""
-        facts = {"story" if name == "decisions" else name: getattr(self, name) for name in self.__slots__}
-        facts["item_times"], facts["waits"] = self.item_times.tolist(), self.waits.tolist()
-        facts["samples"] = [asdict(one) for one in self.samples]
-        facts["story"] = [asdict(one) for one in self.decisions]
-        facts["marks"] = dict(self.marks)
-        return facts
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

@@ -114,13 +114,14 @@ class Trial:
     began_at: float = math.nan
     ended_at: float = math.nan
     keys: list[KeyLog] = field(init=False)
+    credentials: CredentialCoordinator = field(init=False)
+    """Hands out the keys."""
     samples: list[Sample] = field(default_factory=list)
     times_done: Counter[int] = field(default_factory=Counter)
     broken_off: int = 0
     latencies: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     stopped: bool = False
-    _coordinator: CredentialCoordinator = field(init=False)
     _logs: dict[str | None, KeyLog] = field(init=False)
     _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
     _workers: list[asyncio.Task[None]] = field(default_factory=list)
@@ -128,11 +129,11 @@ class Trial:
     _record_at: float = 0.0
 
     def __post_init__(self) -> None:
-        credentials = [Credential(f"key-{number}", secret) for number, secret in enumerate(self.secrets, 1)]
-        self.keys = [KeyLog(credential.label) for credential in credentials]
+        keys = [Credential(f"key-{number}", secret) for number, secret in enumerate(self.secrets, 1)]
+        self.keys = [KeyLog(key.label) for key in keys]
         self._logs = {log.label: log for log in self.keys}
-        self._coordinator = CredentialCoordinator(
-            credentials,
+        self.credentials = CredentialCoordinator(
+            keys,
             provider=PROVIDER,
             on_event=self._hear,
             identities=Identities(b"a trial's keys are no secrets"),
@@ -150,11 +151,6 @@ class Trial:
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
-
-    @property
-    def credentials(self) -> CredentialCoordinator:
-        """Hands out the keys; for displays."""
-        return self._coordinator
 
     @property
     def statuses(self) -> Counter[int]:
@@ -228,9 +224,9 @@ class Trial:
         """The key that can start soonest. While it rests it is waited for: even so the other lines are longer."""
         while True:
             soonest = self._soonest()
-            rest = self._coordinator.back_in(soonest)
+            rest = self.credentials.back_in(soonest)
             if not rest:
-                return await self._coordinator.acquire_async(prefer=soonest)
+                return await self.credentials.acquire_async(prefer=soonest)
             await asyncio.sleep(min(rest, LONGEST_REST))
 
     def _permit(self, log: KeyLog) -> PermitContext:
@@ -244,7 +240,7 @@ class Trial:
 
     def _starts_in(self, log: KeyLog) -> float:
         """Seconds until a call that lines up now would start with this key, as far as can be foreseen."""
-        rest = self._coordinator.back_in(log.label)
+        rest = self.credentials.back_in(log.label)
         seen = self.limiter.key_status(log.gate)
         if seen is None or rest is None:
             return math.inf if rest is None else rest

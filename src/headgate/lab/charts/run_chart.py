@@ -153,7 +153,8 @@ class RunsPicture:
         for start, end in (span for span in self.outages if span[0] < self.duration):
             left, right = rates.x(start), rates.x(end)
             yield Box(left, rates.top, max(right - left, 1.0), workers.bottom - rates.top, OUTAGE)
-        yield from grid(rates, workers)
+        yield from rate_grid(rates, *pace_unit(rates.highest))
+        yield from worker_grid(workers)
         yield from bars(self._bars(panel), rates, CALLS)
         yield from bars(means(panel.waiting, self.duration, MOST_BARS), workers, WAITING)
         yield from curve(panel.learned, rates, LEARNED, 2.2)
@@ -195,14 +196,17 @@ def header(panel: RunPanel, rates: Scale) -> Iterator[Mark]:
             yield Words(name.right + 12, y, aside, colour=LEARNED)
 
 
-def grid(rates: Scale, workers: Scale) -> Iterator[Mark]:
-    seconds, unit = pace_unit(rates.highest)
+def rate_grid(rates: Scale, seconds: float, unit: str) -> Iterator[Mark]:
+    """Lines for round rates by the unit, which the highest names."""
     ticks = ticks_up_to(rates.highest * seconds, about=4 if rates.bottom - rates.top > 150 else 2)
     for amount in ticks:
         y = rates.y(amount / seconds)
         yield Line([(LEFT, y), (RIGHT, y)], GRID)
         label = brief(amount) + (f"/{unit}" if amount == ticks[-1] else "")
         yield Words(LEFT - 10, y + 4, label, colour=PALE, anchor="end")
+
+
+def worker_grid(workers: Scale) -> Iterator[Mark]:
     for count in (0.0, workers.highest):
         y = workers.y(count)
         yield Line([(LEFT, y), (RIGHT, y)], GRID)

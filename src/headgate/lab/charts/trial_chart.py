@@ -23,7 +23,6 @@ from .drawing import (
     BREAKER,
     CALLS,
     DASH,
-    GRID,
     LEARNED,
     OUTAGE,
     PALE,
@@ -38,14 +37,12 @@ from .drawing import (
     Shape,
     Spans,
     Words,
-    brief,
     nice_ceiling,
     outline,
     stairs,
-    ticks_up_to,
 )
 from .drawing_file import to_svg
-from .run_chart import LEFT, MARGIN, RIGHT, WIDTH, bars, curve, highest_of, legend, refusals, times
+from .run_chart import LEFT, MARGIN, RIGHT, WIDTH, bars, curve, highest_of, legend, rate_grid, refusals, times
 
 TOP = 116.0
 ALL_PANELS = 330.0
@@ -131,7 +128,7 @@ class RunPicture:
         for start, end in panel.breaker_open:
             left, right = scale.x(start), scale.x(end)
             yield Box(left, scale.top - 7, max(right - left, 1.5), 7, BREAKER)
-        yield from grid(scale)
+        yield from rate_grid(scale, 1.0, "s")
         yield from bars(self._done_per_second(panel), scale, CALLS)
         yield Line(outline(scale.place(stairs(panel.quota, self.duration))), QUOTA, 2.5, DASH)
         yield from curve(panel.learned, scale, LEARNED, 2.2)
@@ -143,11 +140,3 @@ class RunPicture:
         width = max(self.duration, 0.1) / slices
         counts = Counter(min(int(at / width), slices - 1) for at in panel.done_at)
         return [counts[number] / width for number in range(slices)]
-
-
-def grid(scale: Scale) -> Iterator[Mark]:
-    ticks = ticks_up_to(scale.highest, about=4 if scale.bottom - scale.top > 150 else 2)
-    for rate in ticks:
-        y = scale.y(rate)
-        yield Line([(LEFT, y), (RIGHT, y)], GRID)
-        yield Words(LEFT - 10, y + 4, brief(rate) + ("/s" if rate == ticks[-1] else ""), colour=PALE, anchor="end")

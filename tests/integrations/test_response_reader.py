@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zlib
 
 import pytest
@@ -73,8 +74,13 @@ def test_word_error_in_a_text_is_none():
     assert read(events(said), streams=True).error is None
 
 
+def test_usage_of_an_answer_in_zstandard():
+    zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    assert read(zstd.compress(json.dumps(CHAT).encode()), encoding="zstd").usage == Usage(10, 5)
+
+
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, br"])
-def test_what_python_cannot_unpack_is_not_read(encoding):
+def test_what_cannot_be_unpacked_is_not_read(encoding):
     assert read(json.dumps(CHAT).encode(), encoding=encoding).usage is None
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from xml.parsers import expat
 
-from .fetch.decompress import DecompressError, Decompressor
+from ..wire.decompress import DecompressError, Decompressor
 from .url import LONGEST_URL, canonical
 
 LARGEST = 50 * 1024 * 1024

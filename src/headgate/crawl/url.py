@@ -27,7 +27,7 @@ from ipaddress import AddressValueError, IPv6Address
 
 from ..checks import check, is_whole
 from ..errors import ConfigError
-from ..wire.urls import LONGEST_HOST, host_key
+from ..wire.urls import LONGEST_HOST, ascii_host, host_key
 
 LONGEST_URL = 2_048
 """Characters; what is longer is a trap or a mistake far more often than a page."""
@@ -168,24 +168,15 @@ def _ipv6(text: str) -> str:
 
 
 def _name(name: str) -> str:
-    host = (name if name.isascii() else _idna(name)).lower().removesuffix(".")
+    host = name if name.isascii() else ascii_host(name)
+    if host is None:
+        raise _UnfitError("has a host that cannot be encoded in ASCII")
+    host = host.lower().removesuffix(".")
     if len(host) > LONGEST_HOST or not _NAME.fullmatch(host):
         raise _UnfitError("has an invalid host")
     if _ENDS_IN_NUMBER.fullmatch(host) and not _IPV4.fullmatch(host):
         raise _UnfitError("has an IPv4 address in an unusual notation")
     return host
-
-
-def _idna(name: str) -> str:
-    import idna  # aiohttp's own dependency; few hosts need it
-
-    try:
-        return idna.encode(name, uts46=True).decode("ascii")
-    except UnicodeError:  # symbols, which its rules no longer know but names still have
-        try:
-            return name.encode("idna").decode("ascii")
-        except UnicodeError:
-            raise _UnfitError("has a host that cannot be encoded in ASCII") from None
 
 
 def _path(path: str) -> str:

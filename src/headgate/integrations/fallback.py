@@ -32,6 +32,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedRequest:
+    """What is sent to a fallback."""
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    """All of them, but for the length."""
+    body: bytes = field(repr=False)
+    credentials: OriginCredentials | None
+
+
+@dataclass(frozen=True, slots=True)
 class FallbackTarget:
     """One target, and what is sent there."""
 
@@ -53,16 +64,27 @@ class FallbackTarget:
     def label(self) -> str:
         return f"{self.endpoint.name}/{self.fallback.model}" if self.fallback.model else self.endpoint.name
 
-
-@dataclass(frozen=True, slots=True)
-class MovedRequest:
-    """What is sent to a fallback."""
-
-    url: str
-    headers: dict[str, str] = field(repr=False)
-    """All of them, but for the length."""
-    body: bytes = field(repr=False)
-    credentials: OriginCredentials | None
+    def adapted(self, request: OutgoingRequest, path: str) -> MovedRequest | None:
+        """The request as it is sent here; None if it cannot be made. ``path`` is its own, below the client's URL."""
+        path = path if path.startswith("/v1/") else f"/v1{path}"
+        body = None
+        if request.body is not None:
+            body = adapt_bytes(request.body, model=self.fallback.model, vendor=self.endpoint.name, path=path)
+        try:
+            url = self.endpoint.url(path)
+        except InvalidPathError:
+            return None
+        if body is None:
+            return None
+        if self.query:
+            url = f"{url}{'&' if '?' in url else '?'}{self.query}"
+        kept = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in ("host", "content-length", "cookie") and (self.is_same_origin or not is_secret(name))
+        }
+        kept |= {name.lower(): value for name, value in self.endpoint.headers}
+        return MovedRequest(url, kept, body, self.credentials)
 
 
 class ClientFallbacks:
@@ -120,75 +142,43 @@ class ClientFallbacks:
         targets = [Target(own, (PRIMARY, model))]
         for number, one in enumerate(self._targets, 1):  # it may be another tier of the same model
             targets.append(Target(one.account or own, (number, one.fallback.model or model)))
-        return RequestRoute(self, request, CallRoute(self._accepts, self._states, targets, now))
-
-    def adapted(self, request: OutgoingRequest, target: int) -> MovedRequest | None:
-        """The request for a fallback; None if it cannot be made."""
-        one = self._targets[target - 1]
         path = request.url.removeprefix(self._base_url)
-        path = path if path.startswith("/v1/") else f"/v1{path}"
-        assert request.body is not None
-        body = adapt_bytes(request.body, model=one.fallback.model, vendor=one.endpoint.name, path=path)
-        try:
-            url = one.endpoint.url(path)
-        except InvalidPathError:
-            return None
-        if body is None:
-            return None
-        if one.query:
-            url = f"{url}{'&' if '?' in url else '?'}{one.query}"
-        kept = {
-            name: value
-            for name, value in request.headers.items()
-            if name.lower() not in ("host", "content-length", "cookie") and (one.is_same_origin or not is_secret(name))
-        }
-        kept |= {name.lower(): value for name, value in one.endpoint.headers}
-        return MovedRequest(url, kept, body, one.credentials)
+        return RequestRoute(self._targets, request, path, CallRoute(self._accepts, self._states, targets, now))
 
     @property
     def endpoints(self) -> list[Endpoint]:
         return [one.endpoint for one in self._targets]
 
-    @property
-    def coordinators(self) -> dict[str, Credentials]:
-        """The keys of fallbacks, by the names of their endpoints."""
-        found = {one.endpoint.name: one.credentials for one in self._targets}
-        return {name: bound.credentials for name, bound in found.items() if bound is not None}
-
-    def endpoint_of(self, target: int) -> Endpoint:
-        return self._targets[target - 1].endpoint
-
-    def label_of(self, target: int) -> str:
-        return self._targets[target - 1].label
-
 
 class RequestRoute:
     """One request on its way over several targets."""
 
-    def __init__(self, fallbacks: ClientFallbacks, request: OutgoingRequest, route: CallRoute) -> None:
-        self._fallbacks, self._request, self._route = fallbacks, request, route
+    def __init__(
+        self, targets: Sequence[FallbackTarget], request: OutgoingRequest, path: str, route: CallRoute
+    ) -> None:
+        self._targets, self._request, self._path, self._route = targets, request, path, route
         self._gated: GatedRequest | None = None
-
-    @property
-    def moved(self) -> MovedRequest | None:
+        self.moved = self._adapted()
         """What is sent now, where that is not the request itself."""
-        target = self._route.choice.target
-        return None if not target else self._fallbacks.adapted(self._request, target)
 
     @property
     def endpoint(self) -> Endpoint:
         """The endpoint of the fallback that it goes to."""
-        return self._fallbacks.endpoint_of(self._route.choice.target)
+        return self._targets[self._route.choice.target - 1].endpoint
 
     @property
     def label(self) -> str:
         """The fallback that it goes to; empty for the primary."""
         target = self._route.choice.target
-        return self._fallbacks.label_of(target) if target else ""
+        return self._targets[target - 1].label if target else ""
 
     @property
     def why(self) -> str:
         return "" if self._route.choice.why is None else self._route.choice.why.value
+
+    def _adapted(self) -> MovedRequest | None:
+        target = self._route.choice.target
+        return self._targets[target - 1].adapted(self._request, self._path) if target else None
 
     def begun(self, gated: GatedRequest) -> None:
         """It is sent through this gate, and need not wait there for what another target can do now."""
@@ -215,6 +205,7 @@ class RequestRoute:
         if why is None or call.time_left() <= 0.0:
             return False
         while self._route.move(why, now, seconds):
+            self.moved = self._adapted()
             if self._route.choice.target == 0 or self.moved is not None:
                 log_move(call, self.label or "the first target", self._route.choice.why or why)
                 return True

@@ -89,20 +89,16 @@ class GatedRequest:
         self._most_capacity_refusals: int | None = None
         self._capacity_refusals = 0
         self._hosts, self._rule, self._credentials = hosts, rule, credentials
-        self._call = Call(
+        self.call = Call(
             key, options, holds_answer=True, retry_rule=self._apply_repeat_rule, client_errors=client_errors
         )
-
-    @property
-    def call(self) -> Call:
-        return self._call
 
     def bound_waits(self, *, refuses_open: bool, max_wait: float | None, stops_at_capacity: bool) -> None:
         """Bound its waits, before it is sent, where another target can take it."""
         if refuses_open:
-            self._call.when_open = "refuse"
+            self.call.when_open = "refuse"
         if max_wait is not None:
-            self._call.max_wait = min(self._call.max_wait, max_wait)
+            self.call.max_wait = min(self.call.max_wait, max_wait)
         self._most_capacity_refusals = CAPACITY_REFUSALS if stops_at_capacity else None
 
     # ------------------------------------------------------------------ sending
@@ -110,16 +106,16 @@ class GatedRequest:
     @property
     def secret(self) -> str:
         """The secret of the credential that is leased for this attempt; empty if there is none."""
-        return "" if self._call.lease is None or self._credentials is None else self._call.lease.secret
+        return "" if self.call.lease is None or self._credentials is None else self.call.lease.secret
 
     def headers(self) -> dict[str, str]:
         """What this attempt carries on top of the request's own headers: the credential that was leased for it."""
-        lease = self._call.lease
+        lease = self.call.lease
         return {} if lease is None or self._credentials is None else self._credentials.headers(lease.secret)
 
     def time_left(self) -> float:
         """Seconds of the time budget; infinite without one."""
-        return self._call.time_left()
+        return self.call.time_left()
 
     def send_sync(
         self,
@@ -144,7 +140,7 @@ class GatedRequest:
 
         try:
             self._check_account()
-            response: R = drive_sync(self._call, attempt)
+            response: R = drive_sync(self.call, attempt)
         except BaseException as error:
             if last is not None:
                 close(last)
@@ -173,7 +169,7 @@ class GatedRequest:
 
         try:
             self._check_account()
-            response: R = await drive(self._call, attempt)
+            response: R = await drive(self.call, attempt)
         except BaseException as error:
             if last is not None:
                 await close(last)
@@ -186,7 +182,7 @@ class GatedRequest:
 
     def on_response(self, status: int, headers: Headers | None, body: bytes | str | None = None) -> Outcome:
         """The answer has begun. ``body`` is what is known of an error's, unpacked. Returns what it counts as."""
-        call = self._call
+        call = self.call
         signal = wire.read(status, headers, body, wall=call.clock.wall(), tier=self.request.tier)
         if signal.dialect and not self.request.vendor and self.request.for_model:
             self._hosts.note_vendor(self.request.url, signal.dialect)
@@ -207,7 +203,7 @@ class GatedRequest:
 
     def complete(self) -> None:
         """All of the body has come."""
-        call, reader = self._call, self._reader
+        call, reader = self.call, self._reader
         if call.state is not OPEN:
             return
         signal = call.reported or _OK
@@ -224,11 +220,11 @@ class GatedRequest:
 
     def fail(self, error: Exception) -> None:
         """The body was cut off."""
-        self._call.fail(error)
+        self.call.fail(error)
 
     def abandon(self, error: BaseException | None = None) -> None:
         """The body is not read any further; a reader that leaves without an error has seen how it began."""
-        self._call.abandon(error, self._call.reported if error is None else None)
+        self.call.abandon(error, self.call.reported if error is None else None)
 
     # ------------------------------------------------------------------ inside
 
@@ -237,12 +233,12 @@ class GatedRequest:
         if self._hosts.spend and self._credentials is None:
             wait = self._hosts.spend_wait(self.request.account)
             if wait > 0.0:
-                refusal = WaitTooLongError(self._call.provider.key, ACCOUNT_RESTS, wait)
+                refusal = WaitTooLongError(self.call.provider.key, ACCOUNT_RESTS, wait)
                 refusal.code = Outcome.SPEND.value
                 raise refusal
 
     def _note_account(self, outcome: Outcome) -> None:
-        spend, call = self._hosts.spend, self._call
+        spend, call = self._hosts.spend, self.call
         sent_at = call.held.sent_at or call.started_at
         if outcome is Outcome.SPEND and self._credentials is None:
             spend.stopped(self.request.account, sent_at, call.clock.now())
@@ -251,7 +247,7 @@ class GatedRequest:
 
     @property
     def _pace_key(self) -> str:
-        return self._call.provider.key if self._call.permit is None else self._call.permit.key
+        return self.call.provider.key if self.call.permit is None else self.call.permit.key
 
     def _apply_repeat_rule(self, verdict: Verdict, error: Exception | None) -> Verdict:
         """Whether this request may be sent again after a failure, by what it is and what the server says."""
@@ -266,7 +262,7 @@ class GatedRequest:
         return verdict._replace(retryable=retryable, says_away=says_away)
 
     def _may_repeat(self, signal: Signal, error: Exception | None) -> bool:
-        call, rule = self._call, self._rule
+        call, rule = self.call, self._rule
         if not self.request.can_repeat_body:
             return False
         is_turned_away = signal.outcome in _TURNED_AWAY
@@ -285,9 +281,8 @@ class GatedRequest:
         streams = kind.startswith("text/event-stream")
         if not streams and "json" not in kind:
             return None
-        encoding = _value(headers, "content-encoding").strip().lower()
-        packed = "" if encoding == "identity" else encoding
-        return ResponseReader(streams=streams, encoding=packed, wall=self._call.clock.wall())
+        encoding = _value(headers, "content-encoding")
+        return ResponseReader(streams=streams, encoding=encoding, wall=self.call.clock.wall())
 
     def _estimated_usage(self, reader: ResponseReader) -> Usage | None:
         """For a stream that did not say what it took: what was asked, and the text that came."""

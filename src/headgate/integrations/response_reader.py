@@ -3,32 +3,29 @@
     application/json     kept up to ``LARGEST_ANSWER`` and read when it has ended
     text/event-stream    line by line; of each only what is looked for is parsed
 
-Nothing is held up: the client gets every piece when it comes. What is too large, or packed in a way that Python itself
-cannot unpack, is not read, and then the estimate counts as what was taken.
+Nothing is held up: the client gets every piece when it comes. What is too large, or packed in a way that cannot be
+unpacked here, is not read, and then the estimate counts as what was taken.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from .. import wire
 from ..core.decision import Outcome
 from ..core.signal import Signal
+from ..wire.decompress import STEP, DecompressError, Decompressor, decompressor
 from ..wire.token_usage import CHARACTERS_IN_A_TOKEN, Usage, usage_of
 
 LARGEST_ANSWER = 4 << 20
 """Bytes, unpacked, that are kept of one answer, and that a line of a stream may have."""
-STEP = 1 << 18
-"""Bytes that are unpacked at a time."""
 LARGEST_ERROR = 1 << 16
 """Bytes of the body of an error that are read before the client sees it."""
 MOST_UNPACKED = 64 << 20
 """Bytes of a stream that are unpacked to look for its usage; from there on it is not read."""
-_WBITS = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 _WRITTEN = re.compile(rb'"(?:content|text|delta|partial_json)":\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -45,27 +42,29 @@ class ResponseReader:
         self._wall = wall
         self._kept = bytearray()
         self._unpacked = 0
-        self._zlib = zlib.decompressobj(_WBITS[encoding]) if encoding in _WBITS else None
-        self._gave_up = bool(encoding) and self._zlib is None
+        self._decompressor: Decompressor | None = None
+        self._gave_up = False
+        try:
+            self._decompressor = decompressor(encoding)
+        except DecompressError:
+            self._gave_up = True
 
     def feed(self, data: bytes) -> None:
         if self._gave_up:
             return
-        if self._zlib is None:
+        if self._decompressor is None:
             self._take(data)
             return
-        while data and not self._gave_up:
-            try:
-                out = self._zlib.decompress(data, STEP)
-            except zlib.error:
-                self._give_up()
-                return
-            data = self._zlib.unconsumed_tail
-            self._unpacked += len(out)
-            if self._unpacked > MOST_UNPACKED:
-                self._give_up()
-            else:
-                self._take(out)
+        try:
+            for part in self._decompressor.feed(data):
+                self._unpacked += len(part)
+                if self._unpacked > MOST_UNPACKED:
+                    self._give_up()
+                if self._gave_up:
+                    return
+                self._take(part)
+        except DecompressError:
+            self._give_up()
 
     def finish(self) -> None:
         """All has come."""
@@ -143,13 +142,18 @@ def unpacked_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def unpacked(body: bytes, encoding: str) -> bytes | None:
     """The body of an error, at most ``STEP`` bytes of it; None if it is packed in a way that is not read here."""
-    name = encoding.strip().lower()
-    if name in ("", "identity"):
-        return body
     try:
-        return zlib.decompressobj(_WBITS[name]).decompress(body, STEP) if name in _WBITS else None
-    except zlib.error:
+        packed = decompressor(encoding)
+        if packed is None:
+            return body
+        found = bytearray()
+        for part in packed.feed(body):
+            found += part
+            if len(found) >= STEP:
+                break
+    except DecompressError:
         return None
+    return bytes(found[:STEP])
 
 
 def _parsed(data: bytes) -> Any:

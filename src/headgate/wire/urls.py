@@ -94,16 +94,21 @@ def _canonical(name: str) -> str:
     name = name.lower().rstrip(".") or name
     if name.isascii() or len(name) > LONGEST_HOST:
         return name
+    return ascii_host(name) or name
+
+
+def ascii_host(name: str) -> str | None:
+    """An international name in ASCII; None if it has none."""
     try:
         import idna  # many HTTP libraries bring it; it knows today's rules
 
         return idna.encode(name, uts46=True).decode("ascii")
-    except (ImportError, UnicodeError):
+    except (ImportError, UnicodeError):  # symbols, which these rules no longer know but names still have
         pass
     try:
         return name.encode("idna").decode("ascii")
     except UnicodeError:
-        return name
+        return None
 
 
 def _shortest(address: str) -> str:

@@ -21,10 +21,10 @@ from yarl import URL
 
 from ...errors import ConfigError
 from ...exchange import sent_once
+from ...wire.decompress import accepted
 from .. import sitemap
 from ..frontier import Visit
 from ..url import host_of, origin_of, unfit
-from .decompress import accepted
 from .memory_budget import MemoryBudget, MemoryShare
 from .response import FetchError, FetchLimits, FetchProblem, FetchResponse, ResponseReader
 from .ssrf_guard import GuardedConnector, RefusedAddress, SsrfGuard

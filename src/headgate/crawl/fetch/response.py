@@ -33,9 +33,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from ...checks import check, check_finite, check_whole, number
 from ...core.decision import Outcome
 from ...errors import HeadgateError
+from ...wire.decompress import DecompressError, decompressor
 from ...wire.retry_after import retry_after
 from ..url import host_of
-from .decompress import DecompressError, decompressor
 from .memory_budget import MemoryShare
 
 

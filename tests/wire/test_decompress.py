@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.crawl.fetch.decompress import BITE, STEP, DecompressError, Decompressor, accepted
+from headgate.wire.decompress import BITE, STEP, DecompressError, Decompressor, accepted
 
 
 def packers():

@@ -39,7 +39,7 @@ class TestThread:
         waiter.sleep()
         assert clock.now() == 5.0
         waiter.on_wake()
-        waiter.set_deadline(7.0)
+        waiter.give_up_at = 7.0
         waiter.arm(9.0)
         waiter.sleep()
         assert clock.now() == 7.0
@@ -84,7 +84,7 @@ class TestTask:
             waiter = TaskWaiter(clock)
             waiter.watch_deadline()
             assert not waiter.armed
-            waiter.set_deadline(3.0)
+            waiter.give_up_at = 3.0
             waiter.arm(1.0)
             waiter.watch_deadline()
             await waiter.future

@@ -29,30 +29,19 @@ if TYPE_CHECKING:
 class Waiter(Protocol):
     """What a queue knows of a waiter, and what both kinds of them share."""
 
-    __slots__ = ("armed", "clock", "give_up_at", "home", "settled", "thread", "wake_at")
-
     clock: Clock
     thread: int
     home: object
     """Its thread or its event loop: what must be alive for it to run."""
-    give_up_at: float
-    wake_at: float
-    armed: bool
+    give_up_at: float = UNKNOWN
+    """Its deadline."""
+    armed: bool = False
     """Whether it runs by itself at ``wake_at``, and not only when it would give up."""
-    settled: bool
+    wake_at: float = UNKNOWN
+    settled: bool = False
     """Its wait has ended, in whatever way."""
     may_stall: bool
     """Whether it may fail to run although it was woken: an event loop can be busy or hang."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.thread = threading.get_ident()
-        self.home = self.thread
-        self.give_up_at = self.wake_at = UNKNOWN
-        self.armed = self.settled = False
-
-    def set_deadline(self, give_up_at: float) -> None:
-        self.give_up_at = self.wake_at = give_up_at
 
     def settle(self) -> bool:
         """End the wait and wake it. False if it will never run."""
@@ -91,14 +80,14 @@ class Waiter(Protocol):
 class ThreadWaiter(Waiter):
     """A thread, asleep on a lock of its own."""
 
-    __slots__ = ("signaled", "wakeup")
     may_stall = False
+    signaled = False
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+        self.clock = clock
+        self.home = self.thread = threading.get_ident()
         self.wakeup = threading.Lock()
         self.wakeup.acquire()
-        self.signaled = False
 
     def wake(self) -> bool:
         if not self.signaled and threading.get_ident() != self.thread:
@@ -116,7 +105,7 @@ class ThreadWaiter(Waiter):
         return False
 
     def on_wake(self) -> None:
-        self.armed, self.wake_at = False, self.give_up_at
+        self.armed = False
         if self.signaled:
             self.signaled = False
             self.wakeup.acquire(blocking=False)  # if it was signaled after the time was up
@@ -124,7 +113,7 @@ class ThreadWaiter(Waiter):
     def sleep(self) -> None:
         """Wait until it is woken, armed time or deadline, whichever comes first."""
         clock = self.clock
-        wait = self.wake_at - clock.now()
+        wait = (self.wake_at if self.armed else self.give_up_at) - clock.now()
         is_real = getattr(clock, "runs_in_real_time", False)
         if wait == UNKNOWN or not (is_real or self.armed):  # another clock's sleep would not hear the wakeup
             self.wakeup.acquire()
@@ -137,16 +126,16 @@ class ThreadWaiter(Waiter):
 class TaskWaiter(Waiter):
     """A task, awaiting a future of its own loop."""
 
-    __slots__ = ("future", "loop", "timer")
     may_stall = True
+    timer: Timer | None = None
 
     def __init__(self, clock: Clock) -> None:
         import asyncio  # here, because a program without an event loop should not load one
 
-        super().__init__(clock)
+        self.clock = clock
+        self.thread = threading.get_ident()
         self.loop = self.home = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
-        self.timer: Timer | None = None
 
     def wake(self) -> bool:
         if self.loop.is_closed():
@@ -172,7 +161,7 @@ class TaskWaiter(Waiter):
     def on_wake(self) -> None:
         if self.timer is not None:
             self.disarm()
-        self.armed, self.wake_at = False, self.give_up_at
+        self.armed = False
         self.future = self.loop.create_future()
 
     def watch_deadline(self) -> None:

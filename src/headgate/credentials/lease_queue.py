@@ -251,7 +251,7 @@ class LeaseQueue:
             request.joined_at = now
             waiter = request.waiter
             if timeout is not None:
-                waiter.set_deadline(now + timeout)
+                waiter.give_up_at = now + timeout
             self._requests[request] = None
             self._serve(now)
             if not waiter.settled and (

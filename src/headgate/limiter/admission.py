@@ -94,11 +94,10 @@ class Admission:
             waiter.watch_deadline()
 
     def tick(self, call: QueuedCall) -> None:
-        """The waiter of a call runs: take its turn if that has come, serve its queues, give up at its deadline."""
-        with self.lock:  # no loop in here: on 3.12 a signal that raises as it repeats would leave the lock held
-            self._tick(call)
+        """The waiter of a call runs: take its turn if that has come, serve its queues, give up at its deadline.
 
-    def _tick(self, call: QueuedCall) -> None:
+        Under the lock.
+        """
         waiter, entries, now = call.waiter, call.entries, self.now()
         waiter.on_wake()
         for entry in entries:

@@ -142,11 +142,11 @@ class Completion:
     def drop(self, permit: Permit, *, sent: bool) -> None:
         """Take a permit back without an outcome. Called by ``permit.release`` and ``permit.abandon``."""
         is_observed = self._events.observers and not permit.has_ended
-        self._admission.when_free(lambda: self.give_back(permit, sent, self._now()))
+        self._admission.when_free(lambda: self.give_back(permit, self._now(), sent=sent))
         if is_observed:
             self._events.notify_dropped(permit, sent)
 
-    def give_back(self, permit: Permit, sent: bool, now: float) -> None:
+    def give_back(self, permit: Permit, now: float, *, sent: bool = False) -> None:
         """Release a permit that was sent, or cancel one that was not, under all of its keys. Under the lock."""
         for one in (permit, *permit.others):
             entry = one.entry

@@ -131,10 +131,9 @@ class AdaptiveRateLimiter:
             while not waiter.settled:
                 waiter.sleep()
                 if not waiter.settled:
-                    self._admission.tick(call)
-                    self._after(call.entries)
+                    self._tick(call)
         except BaseException:
-            self._leave(call)
+            self._admission.leave(call, self._completion.give_back)
             raise
         return call.outcome()
 
@@ -158,11 +157,10 @@ class AdaptiveRateLimiter:
                     if entry is not None and entry.gate.try_fast_admit(permit, now):
                         permit.entry = entry
                         return permit
-                    may_yield = may_yield and entry is not None and entry.has_room_for_all(now)
+                    if not may_yield or entry is None or not entry.gate.has_waiters or not entry.has_room_for_all(now):
+                        break
                 finally:
                     self._free_lock()
-                if not may_yield:
-                    break
                 await let_others_run()  # joining those that are about to start would keep their queue alive
         others = check_request(cost, max_wait, deadline_at, also, when_open)
         waiter = TaskWaiter(self.clock)
@@ -172,10 +170,9 @@ class AdaptiveRateLimiter:
             while not waiter.settled:
                 await waiter.future
                 if not waiter.settled:
-                    self._admission.tick(call)
-                    self._after(call.entries)
+                    self._tick(call)
         except BaseException:
-            self._leave(call)
+            self._admission.leave(call, self._completion.give_back)
             raise
         finally:
             if waiter.timer is not None:
@@ -219,13 +216,15 @@ class AdaptiveRateLimiter:
             now = call.asked_at = self._now()
             if max_wait is not None or deadline_at is not None:
                 wait_until = UNKNOWN if max_wait is None else now + max_wait
-                call.waiter.set_deadline(wait_until if deadline_at is None else min(wait_until, deadline_at))
+                call.waiter.give_up_at = wait_until if deadline_at is None else min(wait_until, deadline_at)
             entries = self._open(key, also, call.cost, now)
             self._admission.join(call, entries, now)
         self._after(entries)
 
-    def _leave(self, call: QueuedCall) -> None:
-        self._admission.leave(call, lambda permit, now: self._completion.give_back(permit, False, now))
+    def _tick(self, call: QueuedCall) -> None:
+        with self._lock:  # no loop in here: on 3.12 a signal that raises as it repeats would leave the lock held
+            self._admission.tick(call)
+        self._after(call.entries)
 
     def _open(self, key: str, also: tuple[str, ...], cost: Cost, now: float) -> list[KeyEntry]:
         """The entries of a call's keys, if the cost can ever fit. Under the lock."""
@@ -376,8 +375,7 @@ class AdaptiveRateLimiter:
 
     def key_status(self, key: str) -> KeySnapshot | None:
         """One key at this moment; None if it is not in use. Takes nothing, not even a probe."""
-        found = self._reader.key_statuses((key,))
-        return found[0] if found else None
+        return next(iter(self._reader.key_statuses((key,))), None)
 
     def look_at_sharing(self) -> SharingSnapshot | None:
         """The state of the store that this limiter shares its keys through; None if it shares nothing."""

@@ -58,6 +58,11 @@ def open_store(where: str | Store, *, timeout: float | None = None) -> Store:
     raise ConfigError(f"store={said + '://...' if mark else said!r} is unknown; expected {_KNOWN}")
 
 
+def is_redis(where: str) -> bool:
+    """Whether a store's name is the URL of a Redis or Valkey, which all machines can reach."""
+    return where.startswith("redis") and "://" in where
+
+
 def __getattr__(name: str) -> Any:
     if name != "DeskView":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

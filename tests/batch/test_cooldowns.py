@@ -343,8 +343,8 @@ def test_the_scope_says_what_pauses(play, http_error, scope, a2_goes_on, b_goes_
     play(scenario)
 
 
-def test_an_unknown_scope_is_refused_with_its_name():
-    with pytest.raises(ValueError, match="cooldown_scope='planet' must be one of credential, key, provider"):
+def test_an_unknown_scope_is_refused_by_its_field():
+    with pytest.raises(ValueError, match="cooldown_scope=str must be one of credential, key, provider"):
         BatchConfig(cooldown_scope="planet")
 
 

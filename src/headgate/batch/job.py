@@ -32,7 +32,6 @@ from .config import BatchConfig
 from .input import InputRow, Rows
 from .intake import Items
 from .job_input import FileRows, JobLedger, pipe_rows
-from .lanes import LaneStanding
 from .ledger.queries import Holder, read_status
 from .ledger.schema import SUFFIX
 from .output import OutputWriter
@@ -188,14 +187,6 @@ class Job:
             self.report.stop = Stop(reason, detail)
         self.runner.stop(now=now)
 
-    @property
-    def target(self) -> Target:
-        """The primary one."""
-        return self.targets.primary
-
-    def lanes(self) -> list[LaneStanding]:
-        return self.runner.lanes()
-
     def deaths(self) -> list[FailureGroup]:
         """Why rows have failed, in earlier runs and in this process so far. Safe for threads."""
         now, all_ = self.runner.report, FailureSummary()
@@ -292,4 +283,4 @@ class Job:
         if not source:
             source = os.path.relpath(self.rows.name, folder) if self.rows.can_be_read_again else self.rows.name
         output = self.output if self.output == STDOUT else os.path.relpath(self.output, folder)
-        return {"input": source, "output": output, **self.rows.identity, **self.target.identity}
+        return {"input": source, "output": output, **self.rows.identity, **self.targets.primary.identity}

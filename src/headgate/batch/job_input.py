@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from ..engine.database import storable
 from ..engine.output_file import Compression
 from ..errors import InputError
 from ..limiter.permit import Cost
@@ -17,7 +18,6 @@ from .input.readers import BatchReader, read_in_thread
 from .input.rows import BrokenRowError, InputRow, Rows, same_name
 from .input.shapes import CsvRecords
 from .ledger import Claim, Counts, Row, RowState
-from .ledger.schema import storable
 from .ledger.sqlite import SqliteLedger
 from .target import Target
 

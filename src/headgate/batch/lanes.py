@@ -210,7 +210,7 @@ class LaneSet:
             )
             lane = Lane(route, self._driver, self._clock)
             group.lanes.append(lane)
-            self._tasks[lane] = asyncio.create_task(self._supervisor.guarded(lane.run, self._is_over))
+            self._tasks[lane] = self._supervisor.start(lane.run(self._is_over))
         return group
 
     def regroup(self) -> None:

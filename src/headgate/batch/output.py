@@ -34,7 +34,6 @@ RETRY_ROLE_EVERY = 1.0
 """Seconds after which a process without the role asks whether it is free."""
 REPLACED = "replaced_output"
 """The ledger's note of an output that is to be replaced: its present fingerprint."""
-CHUNK = 1 << 20
 
 
 class OutputWriter:
@@ -139,11 +138,8 @@ def _is_missing(path: str) -> bool:
 
 def fingerprint(path: str) -> str:
     """A digest of the content."""
-    digest = hashlib.blake2b(digest_size=32)
     with open(path, "rb") as file:
-        while piece := file.read(CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
 def _matches(tail: IO[bytes], rows: list[Written]) -> bool | None:

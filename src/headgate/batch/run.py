@@ -193,8 +193,8 @@ class Run:
             counts = await self._ledger.begin(self._identity)
             self._fixed_budget.charge(counts.tokens, counts.cost)
             await self._notes.read()
-            self._reading = asyncio.create_task(supervisor.guarded(self._read, counts.seen))
-            self._timing = asyncio.create_task(supervisor.guarded(self._keep_time))
+            self._reading = supervisor.start(self._read(counts.seen))
+            self._timing = supervisor.start(self._keep_time())
             while not backlog.is_done and (supervisor.stopped is None or self._pool.working):
                 await backlog.progress.wait()
         except asyncio.CancelledError:

@@ -112,7 +112,7 @@ class OutcomeWriter:
 
     def _write(self, writing: Coroutine[Any, Any, int | None], visits: int = 1, opened: int = -1) -> None:
         """``opened``: how many URLs more are open after it, besides those it adds."""
-        task = asyncio.create_task(self._supervisor.guarded(self._written, writing, visits, opened))
+        task = self._supervisor.start(self._written(writing, visits, opened))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 

@@ -213,7 +213,7 @@ class CrawlRun:
         if deadline is not None:
             stop = partial(self.stop, StopReason.DEADLINE, f"after {format_seconds(deadline)}", now=True)
             timer = asyncio.get_running_loop().call_later(deadline, stop)
-        self._scheduling = asyncio.create_task(self._supervisor.guarded(self.scheduler.run))
+        self._scheduling = self._supervisor.start(self.scheduler.run())
         try:
             await asyncio.wait([self._scheduling])
             await self._pipeline.wait_for_fetches()

@@ -158,10 +158,10 @@ class OutputFile:
             if self._whole_file:
                 self._cut_back(offset, ours)
         except (OSError, ValueError) as error:
-            self._close()
+            self.close()
             raise OutputError(f"cannot write {self.path} ({_told(error)})") from None
         except OutputError:
-            self._close()
+            self.close()
             raise
         self._synced = offset
         self._length = offset
@@ -184,16 +184,13 @@ class OutputFile:
         self._synced = self._length
         return self._synced
 
-    def close(self) -> None:
-        self._close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self.close()
 
     def _cut_back(self, offset: int, ours: bool) -> None:
         length = os.fstat(self._file).st_size
@@ -217,7 +214,7 @@ class OutputFile:
         rest = memoryview(self._pack(b"".join(self._lines)))
         try:
             if self._whole_file and os.fstat(self._file).st_size != self._length:
-                self._close()
+                self.close()
                 raise OutputError(f"{self.path} was changed by another program during the run. {_SAFE}")
             while rest:
                 written = os.write(self._file, rest)
@@ -233,12 +230,12 @@ class OutputFile:
         if self._whole_file:
             with suppress(OSError):
                 os.ftruncate(self._file, self._synced)
-        self._close()
+        self.close()
         if error.errno == errno.EPIPE:
             return OutputError(f"{self.path} was closed by the reader. {self._advice}")
         return OutputError(f"cannot write {self.path} ({_told(error)}). {self._advice}")
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._file >= 0 and not self._is_stdout:
             with suppress(OSError):
                 os.close(self._file)

@@ -7,7 +7,8 @@ fail(error)        the same, and the run raises the error at its end
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -81,8 +82,18 @@ class Supervisor:
             self.failure = error
         self.stop(StopReason.FAILED, type(error).__name__, now=True)
 
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that does the work; what it raises ends the run instead of being lost with the task."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._on_end)
+        return task
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.fail(error)
+
     async def guarded(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        """Await the work; what it raises ends the run instead of being lost with its task."""
+        """The same for work that is awaited here."""
         try:
             await work(*arguments)
         except Exception as error:

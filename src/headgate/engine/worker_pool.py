@@ -159,7 +159,7 @@ class Recorder(Generic[C]):
             self._timer = None
         if self._gathered:
             lot, self._gathered = self._gathered, []
-            task = asyncio.create_task(self._supervisor.guarded(self._write_lot, lot))
+            task = self._supervisor.start(self._write_lot(lot))
             self._writing.add(task)
             task.add_done_callback(self._written)
 

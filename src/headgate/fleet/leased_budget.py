@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import fork_safety
+from ..batch.pricing import ROUNDING
 from .protocol import NO_CAP, NOTHING, Amount, Caps, MemberReply
 
 LEASE_FOR = 2.0
@@ -23,7 +24,6 @@ IDLE_FOR = 3.0
 LOOK_AGAIN = 0.1
 """Seconds after which a row that did not fit looks again."""
 FADING = 0.7
-ROUNDING = 1.0 + 1e-9
 
 
 class Wish(NamedTuple):

@@ -27,7 +27,7 @@ from ..formatting import nearest_name
 from ..limiter import AdaptiveRateLimiter
 from ..resilience.credential_scope import PairedStore
 from ..resilience.fallback import Fallback, Fallbacks, read_fallbacks
-from ..stores import open_store
+from ..stores import is_redis, open_store
 from ..units import read_duration
 
 COLUMNS = ("response", "error", "attempts", "tokens_in", "tokens_out", "cost", "headgate_state")
@@ -184,10 +184,6 @@ class RowSettings:
                 f"keys: {error}. Each worker reads its keys on its own machine: set the variable there (Ray: "
                 'runtime_env={"env_vars": ...}; Spark: spark.executorEnv.NAME), or name a file that is on all of them'
             ) from None
-
-
-def is_redis(store: str) -> bool:
-    return store.startswith("redis") and "://" in store
 
 
 def is_fleet_store(store: str) -> bool:

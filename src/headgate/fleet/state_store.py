@@ -9,6 +9,7 @@ from .. import fork_safety
 from ..clock import Clock, SystemClock
 from ..distributed.backends.ray_actor import NamedActor
 from ..errors import ConfigError
+from ..stores import is_redis
 from .protocol import FleetRunView, MemberReply, MemberRequest
 from .run_state import KEPT_FOR, LOST_AFTER, RunState
 
@@ -123,7 +124,7 @@ def open_run_state(store: str, *, timeout: float | None = None) -> RunStateStore
     """The fleet runs of a Redis or Valkey. Nothing is connected before the first use. Raises ``ConfigError``, which
     does not repeat the address: there may be a password in it.
     """
-    if store.startswith("redis") and "://" in store:
+    if is_redis(store):
         from .redis_state import RedisRunState
 
         return RedisRunState(store, timeout=timeout)

@@ -26,9 +26,9 @@ def test_all_rows_come_in_order_and_a_file_gives_them_again(tmp_path: Path) -> N
     path.write_bytes(b"".join(LINE % number for number in range(5_000)))
 
     async def main() -> None:
-        rows = read_in_thread(Rows(str(path)))
+        rows = Rows(str(path))
         for _ in range(2):
-            assert [row.key async for row in rows] == [str(number) for number in range(5_000)]
+            assert [row.key async for row in read_in_thread(rows)] == [str(number) for number in range(5_000)]
 
     run(main())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -129,25 +129,8 @@ class _Stopped(Exception):  # noqa: N818 - the reader's way out, which never lea
     """Rows are not taken any more."""
 
 
-class _Again:
-    """An input that may be read several times."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def __aiter__(self) -> AsyncGenerator[InputRow]:
-        return _read_by_thread(self._rows)
-
-
-def read_in_thread(rows: Rows) -> AsyncIterable[InputRow]:
-    """The input's rows, without ever blocking the loop. What reading raises is raised here, after the rows before it.
-
-    A file gives them each time it is asked, standard input once.
-    """
-    return _Again(rows) if rows.can_be_read_again else _read_by_thread(rows)
-
-
-async def _read_by_thread(rows: Rows) -> AsyncGenerator[InputRow]:
+async def read_in_thread(rows: Rows) -> AsyncGenerator[InputRow]:
+    """The input's rows, without ever blocking the loop. What reading raises comes here after the rows before it."""
     loop = asyncio.get_running_loop()
     lots: asyncio.Queue[list[InputRow] | BaseException | None] = asyncio.Queue()
     room = threading.Semaphore(MOST_LOTS)

@@ -17,8 +17,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...core.row_state import MOST_TOKENS
+from ...engine.database import storable
 from . import Change, Claim, Row, RowState
-from .schema import storable
 
 if TYPE_CHECKING:
     from .transaction import LedgerTransaction

@@ -29,7 +29,7 @@ from typing import Any
 from ... import wire
 from ...core.decision import Outcome
 from ...core.row_state import FailureReason
-from ...engine.database import UNREADABLE
+from ...engine.database import UNREADABLE, storable
 from ...engine.output_file import length_of
 from ...errors import OutputError
 from ...exchange import Answer
@@ -40,7 +40,7 @@ from ...wire.token_usage import usage_of
 from ..input.rows import InputRow
 from ..output import REPLACED, fingerprint, row_id
 from . import LedgerError
-from .schema import DEAD, DONE, check_log, ledger_error, open_to_write, output_of, storable
+from .schema import DEAD, DONE, check_log, ledger_error, open_to_write, output_of
 from .transaction import LONGEST_REASON, LedgerTransaction
 from .verify import LedgerVerifier, OutputLines
 

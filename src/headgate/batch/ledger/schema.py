@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...engine.database import DatabaseFormat, changed_values
-from ...engine.database import storable as storable
 from ...engine.output_file import STDOUT
 from ...process_lock import is_alive
 from ...sqlite_file import Schema

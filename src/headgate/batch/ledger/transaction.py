@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...core.row_state import NO_HOLDER, Entry, FailureReason
-from ...engine.database import UNREADABLE
+from ...engine.database import UNREADABLE, storable
 from ...process_lock import is_alive, remove_lock
 from . import Change, Claim, Row, RowState
 from .schema import NUMBER_OF, STATES, changed_row, ledger_error
-from .schema import storable as storable
 
 ROWS_PER_STATEMENT = 256
 """Also the most values: 14 for each row, of the 32,766 that a statement may have."""

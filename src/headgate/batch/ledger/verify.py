@@ -24,7 +24,7 @@ from itertools import islice
 from math import isclose
 from typing import IO, Any, NamedTuple, Self, cast
 
-from ...engine.database import UNREADABLE
+from ...engine.database import UNREADABLE, storable
 from ...engine.output_file import Compression, is_damage, length_of, unpacked
 from ...errors import HeadgateError
 from ...formatting import redact
@@ -32,7 +32,7 @@ from ..input.template import quoted
 from ..output import REPLACED, fingerprint
 from . import Counts, LedgerError, RowState
 from .queries import read_counts, read_final, read_note, read_unfinished
-from .schema import ledger_error, open_to_read, storable
+from .schema import ledger_error, open_to_read
 
 ROWS_AT_ONCE = 1000
 MOST_FINDINGS = 20

@@ -189,7 +189,7 @@ async def execute(
 
     def look() -> RunProgress | None:
         if recorder is not None:
-            recorder.record_rates(job.lanes())
+            recorder.record_rates(job.runner.lanes())
         return sampler.sample() if job.has_begun else None
 
     try:

@@ -192,7 +192,7 @@ class ProgressSampler:
         if not report.counts.seen and not self._has_sampled:
             final = report.before
         self._has_sampled = True
-        lanes, rows = job.lanes(), self.rows
+        lanes, rows = job.runner.lanes(), self.rows
         return RunProgress(
             done=report.done,
             dead=report.dead,

@@ -147,7 +147,7 @@ def stop_text(job: Job, resume: str, error: str) -> str:
         case StopReason.BROKEN:
             return f"{detail}. Correct that line, or record such rows as failed with --on-broken dead. {again}"
         case StopReason.SILENT:
-            name = job.target.endpoint.name
+            name = job.targets.primary.endpoint.name
             return f"No answer from {name}: {detail}. Check --to and the network. {again} (--wait keeps trying.)"
         case StopReason.OUTPUT | StopReason.INPUT:
             return f"{sentence(detail)} {again}"

@@ -15,8 +15,8 @@ from ...formatting import nearest_name, redact
 from ...observe.event_buffer import is_routine
 from ...observe.snapshot import EventLine, MonitoredRun, RunSnapshot
 from ...observe.sources.fleet import FleetRuns
+from ...stores import is_redis
 from .run_page import HERE, MOST_EVENTS, RunsFrame, RunView
-from .shared_state import is_redis
 from .store_page import PATIENCE, RAY, StoreContent, StoreUnreachable, store_frame
 from .terminal import CommandFailed
 

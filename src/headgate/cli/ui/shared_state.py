@@ -14,7 +14,7 @@ from ...core.quota import LONG_WINDOW
 from ...errors import ConfigError
 from ...limiter import AdaptiveRateLimiter
 from ...limiter.snapshot import SharingSnapshot
-from ...stores import Store, open_store
+from ...stores import Store, is_redis, open_store
 from .terminal import CommandFailed, complain
 
 if TYPE_CHECKING:
@@ -95,10 +95,6 @@ def _closed_after_command(store: S) -> S:
     if context is not None:
         context.call_on_close(store.close)
     return store
-
-
-def is_redis(where: str) -> bool:
-    return where.startswith("redis") and "://" in where
 
 
 def hide_login(argument: str) -> str:

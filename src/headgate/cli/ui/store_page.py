@@ -26,11 +26,11 @@ from ...distributed.store import shown
 from ...errors import ConfigError
 from ...formatting import format_seconds, printable, redact
 from ...identity import KEY_BYTES, SHOWN_DIGITS, Identities
-from ...stores import QuotaView, Store, StoreDown, open_store
+from ...stores import QuotaView, Store, StoreDown, is_redis, open_store
 from ...wire.urls import host_key
 from .display import STATE_WORDS, clock_time, plural
 from .run_page import RunsFrame
-from .shared_state import MACHINE, is_redis
+from .shared_state import MACHINE
 
 RAY = "ray"
 PATIENCE = 2.0

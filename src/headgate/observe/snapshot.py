@@ -227,7 +227,7 @@ def to_json(value: Any) -> bytes:
     try:
         return _json_dumps(value)
     except ValueError:
-        return _json_dumps(_finite(plain(value)))
+        return _json_dumps(finite(plain(value)))
 
 
 def _json_dumps(value: Any) -> bytes:
@@ -245,11 +245,12 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """What ``plain`` returns, with None for infinity and NaN, which JSON does not have."""
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: finite(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [_finite(one) for one in value]
+        return [finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -21,6 +21,7 @@ from ..ui.config_file import (
     TABLES,
     VARIABLE,
     ConfigFile,
+    command_named,
     find_files,
     option_names,
     project_folders,
@@ -178,28 +179,23 @@ def show_variables() -> None:
 
 def rows_of(name: str, files: list[ConfigFile]) -> Iterator[Row]:
     """The options of a command with the values they would have if nothing were typed."""
-    from .. import group
-
-    context = click.Context(group)
-    found = group.get_command(context, name)
-    if found is None:
-        return
-    inner = click.Context(found, info_name=name, parent=context)
-    settings = settings_of(found, name, files)
-    names = option_names(found)
-    for parameter in found.params:
+    command = command_named(name)
+    context = click.Context(command, info_name=name)
+    settings = settings_of(command, name, files)
+    names = option_names(command)
+    for parameter in command.params:
         option = names.get(str(parameter.name))
         if option is None:
             continue
-        from_environment: Any = parameter.resolve_envvar_value(inner)
+        from_environment: Any = parameter.resolve_envvar_value(context)
         setting = settings.get(str(parameter.name))
         if from_environment is not None:
             value, source = from_environment, f"{ENVIRONMENT}: {parameter.envvar}"
         elif setting is not None:
             value, source = setting.value, setting.file.shown
-            parameter.type_cast_value(inner, value)  # a value that cannot be used is an error here too
+            parameter.type_cast_value(context, value)  # a value that cannot be used is an error here too
         else:
-            value, source = parameter.get_default(inner), DEFAULT
+            value, source = parameter.get_default(context), DEFAULT
         yield Row(option, shown(option, value), source, parameter.required)
 
 
@@ -236,10 +232,7 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 
 def config_schema() -> dict[str, Any]:
     """A JSON schema of the configuration file, made from the options; ``docs/headgate.schema.json`` is a copy."""
-    from .. import group
-
-    context = click.Context(group)
-    sections = {name: section(group.get_command(context, name)) for name in COMMANDS}
+    sections = {name: section(command_named(name)) for name in COMMANDS}
     common: dict[str, Any] = {}
     for name, options in sections.items():
         for option, kind in options.items():
@@ -265,10 +258,8 @@ def config_schema() -> dict[str, Any]:
     }
 
 
-def section(command: click.Command | None) -> dict[str, Any]:
+def section(command: click.Command) -> dict[str, Any]:
     """The schemas of a command's options, by their names in a file."""
-    if command is None:
-        return {}
     names = option_names(command)
     return {names[str(one.name)]: of_option(one, names[str(one.name)]) for one in command.params if one.name in names}
 

@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -20,26 +22,8 @@ from ...mock.llm import LANGUAGE_APIS
 from ...mock.providers import PROVIDER_APIS
 from ...mock.quota import ALGORITHMS
 from ...mock.server import MockServer
-from ...units import (
-    MOST_PER_WINDOW,
-    Outage,
-    Rate,
-    Step,
-    read_outage,
-    read_rate,
-    read_step,
-    read_whole_number,
-)
-from ..ui.options import (
-    DURATION,
-    WHOLE,
-    ExampleCommand,
-    Notation,
-    Number,
-    count_option,
-    json_option,
-    port_option,
-)
+from ...units import MOST_PER_WINDOW, read_outage, read_rate, read_step, read_whole_number
+from ..ui.options import DURATION, WHOLE, ExampleCommand, Notation, Number, count_option, json_option, port_option
 from ..ui.session import cannot_listen, run_async
 from ..ui.terminal import DONE, CannotStart
 
@@ -185,29 +169,7 @@ KEY = Notation("N/TIME[,...]", read_key)
     "--stop-with-stdin", is_flag=True, help="Stop when standard input closes, for programs that start the mock."
 )
 @json_option("Print the address and the final counters as JSON lines.")
-def command(
-    rate: Rate | None,
-    algorithm: str,
-    burst: float | None,
-    at_once: int | None,
-    dialect: str,
-    latency: float,
-    steps: tuple[Step, ...],
-    outages: tuple[Outage, ...],
-    keys: tuple[MockPlan, ...],
-    providers: tuple[str, ...],
-    tokens: Rate | None,
-    input_tokens: Rate | None,
-    output_tokens: Rate | None,
-    per_day: int | None,
-    scope: str,
-    per_model: bool,
-    host: str,
-    port: int,
-    seed: int | None,
-    stop_with_stdin: bool,
-    as_json: bool,
-) -> int:
+def command(providers: tuple[str, ...], stop_with_stdin: bool, as_json: bool, **given: Any) -> int:
     """Serve a rate-limited mock API.
 
     Every path under /v1/ answers small JSON. Calls over the quota get 429, in the format of a real vendor with
@@ -216,64 +178,74 @@ def command(
     With --provider it also serves the APIs of search engines and language models. POST /_faults scripts their next
     answers: {"provider": "tavily", "trouble": "rate_limited", "times": 3}.
     """
-    if per_day is not None and not providers:
-        raise click.UsageError("--per-day needs a --provider.")
-    apart = input_tokens or output_tokens
-    counted = tokens or apart or any(key.counts_tokens or key.per_day for key in keys)
-    if counted and not any(name in LANGUAGE_APIS for name in providers):
-        models = " or ".join(LANGUAGE_APIS)
-        raise click.UsageError(f"tokens, and per-day of a --key, are for language models; add --provider {models}.")
-    if keys and (rate or steps or tokens or apart or any(name not in LANGUAGE_APIS for name in providers)):
-        given = (
-            "--rate"
-            if rate
-            else "--step"
-            if steps
-            else "--tokens"
-            if tokens
-            else "--input-tokens or --output-tokens"
-            if apart
-            else "--provider"
-        )
-        raise click.UsageError(
-            f"{given} cannot be combined with --key; each key has its own quota: --key 50/s,0.5@10s."
-        )
-    for option, value, meant_for in (
-        ("--at-once", at_once, ("concurrency",)),
-        ("--burst", burst or next((key.burst for key in keys if key.burst), None), REFILLING),
-        ("--rate", rate, tuple(name for name in ALGORITHMS if name != "concurrency")),
-        ("--key", keys or None, tuple(name for name in ALGORITHMS if name != "concurrency")),
-    ):
-        if value is not None and algorithm not in meant_for:
-            raise click.UsageError(f"{option} is for --algorithm {' or '.join(meant_for)}, not {algorithm}.")
+    check_usage(providers, given)
     try:
-        plan = MockPlan(
-            rate=rate or DEFAULT_RATE,
-            algorithm=algorithm,
-            burst=burst,
-            at_once=at_once or DEFAULT_AT_ONCE,
-            latency=latency,
-            steps=steps,
-            outages=outages,
-            tokens=tokens,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            scope=scope,
-            per_model=per_model,
-            keys=tuple(replace(key, burst=key.burst or burst) for key in keys),
-        )
+        plan = plan_of(given)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
     server = MockServer(
         plan,
-        dialect=dialect,
-        host=host,
-        port=port,
-        seed=seed,
+        dialect=given["dialect"],
+        host=given["host"],
+        port=given["port"],
+        seed=given["seed"],
         providers=tuple(each for name in providers for each in (PROVIDER_APIS if name == ALL else (name,))),
-        per_day=per_day,
+        per_day=given["per_day"],
     )
     return run_async(serve(server, stop_with_stdin=stop_with_stdin, as_json=as_json))
+
+
+def check_usage(providers: Sequence[str], given: dict[str, Any]) -> None:
+    """Refuse options that exclude each other, or that need another one."""
+    rate, keys, tokens = given["rate"], given["keys"], given["tokens"]
+    apart = given["input_tokens"] or given["output_tokens"]
+    if given["per_day"] is not None and not providers:
+        raise click.UsageError("--per-day needs a --provider.")
+    counted = tokens or apart or any(key.counts_tokens or key.per_day for key in keys)
+    if counted and not any(name in LANGUAGE_APIS for name in providers):
+        models = " or ".join(LANGUAGE_APIS)
+        raise click.UsageError(f"tokens, and per-day of a --key, are for language models; add --provider {models}.")
+    instead_of_keys = {
+        "--rate": rate,
+        "--step": given["steps"],
+        "--tokens": tokens,
+        "--input-tokens or --output-tokens": apart,
+        "--provider": [name for name in providers if name not in LANGUAGE_APIS],
+    }
+    excluded = next((option for option, value in instead_of_keys.items() if value), None)
+    if keys and excluded is not None:
+        raise click.UsageError(
+            f"{excluded} cannot be combined with --key; each key has its own quota: --key 50/s,0.5@10s."
+        )
+    paced = tuple(name for name in ALGORITHMS if name != "concurrency")
+    burst = given["burst"] or next((key.burst for key in keys if key.burst), None)
+    for option, value, meant_for in (
+        ("--at-once", given["at_once"], ("concurrency",)),
+        ("--burst", burst, REFILLING),
+        ("--rate", rate, paced),
+        ("--key", keys or None, paced),
+    ):
+        if value is not None and given["algorithm"] not in meant_for:
+            raise click.UsageError(f"{option} is for --algorithm {' or '.join(meant_for)}, not {given['algorithm']}.")
+
+
+def plan_of(given: dict[str, Any]) -> MockPlan:
+    """Raises ``ValueError``."""
+    return MockPlan(
+        rate=given["rate"] or DEFAULT_RATE,
+        algorithm=given["algorithm"],
+        burst=given["burst"],
+        at_once=given["at_once"] or DEFAULT_AT_ONCE,
+        latency=given["latency"],
+        steps=given["steps"],
+        outages=given["outages"],
+        tokens=given["tokens"],
+        input_tokens=given["input_tokens"],
+        output_tokens=given["output_tokens"],
+        scope=given["scope"],
+        per_model=given["per_model"],
+        keys=tuple(replace(key, burst=key.burst or given["burst"]) for key in given["keys"]),
+    )
 
 
 async def serve(server: MockServer, *, stop_with_stdin: bool, as_json: bool) -> int:

@@ -9,15 +9,15 @@ that are complete.
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from ...errors import HeadgateError
+from ...formatting import nearest_name
 from ...lab.baselines import BASELINES
 from ...lab.charts.drawing_file import writer_for
 from ...lab.charts.run_chart import MOST_PANELS, outages_of, picture_of
@@ -34,8 +34,8 @@ from .simulate_whatif import answer, write
 
 EVERYTHING = "all"
 WHERE_TO_LOOK = '"headgate simulate --show step" prints a file to start from, docs/scenarios.md explains every field.'
-
-
+CUTOFF = 0.5
+"""How alike a misspelt name must be to a known one: names of scenarios are short."""
 MOST_SEEDS = 1_000
 MOST_JOBS = 64
 LOT = 8
@@ -58,7 +58,7 @@ def check_strategy(name: str) -> None:
     for part in name.split("+"):
         if not part:
             raise ValueError(f"{name!r} lacks a strategy beside +; write adaptive+aimd, or adaptive alone")
-        near = closest(part, [*OURS, *BASELINES, EVERYTHING])
+        near = nearest_name(part, [*OURS, *BASELINES, EVERYTHING], CUTOFF)
         if near and near != part:
             raise ValueError(f'unknown strategy "{part}"; did you mean "{near}"?')
     strategies_of(name)
@@ -177,7 +177,7 @@ def find_scenario(name: str) -> Scenario:
         if name.endswith(".toml") or os.sep in name or Path(name).is_file():
             return read_scenario(Path(name))
     except OSError as error:
-        near = closest(Path(name).stem, bundled_names())
+        near = nearest_name(Path(name).stem, bundled_names(), CUTOFF)
         hint = f'; did you mean "{near}", a built-in scenario?' if near else "."
         raise click.UsageError(f"cannot read {name} ({error.strerror}){hint}") from None
     except ScenarioError as error:
@@ -193,14 +193,9 @@ def show_scenario(name: str) -> str:
 
 
 def unknown(name: str, otherwise: str) -> click.UsageError:
-    near = closest(Path(name).stem, bundled_names())
+    near = nearest_name(Path(name).stem, bundled_names(), CUTOFF)
     hint = f'did you mean "{near}"?' if near else otherwise
     return click.UsageError(f'unknown scenario "{name}"; {hint} "headgate simulate --list" shows all.')
-
-
-def closest(name: str, names: Iterable[str]) -> str | None:
-    near = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.5)
-    return near[0] if near else None
 
 
 def check_usage(

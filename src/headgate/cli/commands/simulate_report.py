@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 from rich import box
@@ -28,6 +28,7 @@ from ...lab.scenario_file import about
 from ...lab.traces.analysis import TraceAnalysis
 from ...lab.traces.trace import Heading
 from ...lab.traces.whatif import Outlook
+from ...observe.snapshot import finite, plain
 
 OUR_STRATEGIES = {name: entry.about for name, entry in CONTROLLERS.items()}
 
@@ -75,27 +76,6 @@ class WhatIfRow:
     outlook: Outlook
     is_asked: bool = False
     """Whether it answers the question; the others are there to compare with."""
-
-
-class Report(Protocol):
-    def catalogue(self, scenarios: Mapping[str, Scenario]) -> None: ...
-
-    def file(self, name: str, text: str) -> None:
-        """The file of a scenario."""
-
-    def comparison(
-        self, scenario: Scenario, seeds: Sequence[int], rows: Sequence[Row], shares: Mapping[str, Mapping[str, float]]
-    ) -> None:
-        """``shares``: of strategies that ran against each other, the share of the finished calls of each."""
-
-    def explanation(self, scenario: Scenario, strategy: str, seed: int, events: Sequence[Decision]) -> None: ...
-
-    def what_if(self, recording: Path, heading: Heading, seen: TraceAnalysis, answers: Sequence[WhatIfRow]) -> None: ...
-
-    def note(self, sentence: str) -> None:
-        """A remark about the results."""
-
-    def drawn(self, picture: Path) -> None: ...
 
 
 class JsonReport:
@@ -152,16 +132,7 @@ def offset_by(before: int, show: Callable[[int], None]) -> Callable[..., None]:
 
 def print_fields(kind: str, facts: dict[str, Any]) -> None:
     """One line; its type is result, event or picture, and of a list scenario or strategy."""
-    click.echo(json.dumps(without_infinities({"type": kind, **facts})))
-
-
-def without_infinities(value: Any) -> Any:
-    """The same with ``null`` for infinity and NaN, which JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: without_infinities(one) for name, one in value.items()}
-    return [without_infinities(one) for one in value] if isinstance(value, list | tuple) else value
+    click.echo(json.dumps(finite(plain({"type": kind, **facts}))))
 
 
 GOOD, FAIR = 0.97, 0.90
@@ -212,6 +183,7 @@ class TextReport:
     def comparison(
         self, scenario: Scenario, seeds: Sequence[int], rows: Sequence[Row], shares: Mapping[str, Mapping[str, float]]
     ) -> None:
+        """``shares``: of strategies that ran against each other, the share of the finished calls of each."""
         self._say(f"{scenario.name}: {about(scenario)}", "bold")
         self._say(setup_text(scenario, seeds), "dim")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -325,6 +297,9 @@ class TextReport:
             self.console.print(shown)
         for line in captured.get().splitlines():
             click.echo(line.rstrip(), color=True)
+
+
+Report = TextReport | JsonReport
 
 
 def setup_text(scenario: Scenario, seeds: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ import click
 
 from ...lab.charts.drawing_file import save
 from ...lab.charts.run_chart import RunsPicture, picture_of
+from ...lab.measures import Run
 from ...lab.traces.analysis import TraceAnalysis, analyze_trace
 from ...lab.traces.reader import TraceError, read_trace
 from ...lab.traces.trace import Trace
@@ -45,16 +46,7 @@ def answer(
     *,
     explain: bool,
 ) -> int:
-    try:
-        trace = read_trace(recording)
-        seen = analyze_trace(trace)
-    except OSError as error:
-        raise click.UsageError(f"cannot read {recording} ({error.strerror}).") from None
-    except TraceError as error:
-        raise click.UsageError(f"{error}.") from None
-    except ValueError as error:
-        raise CommandFailed(f"{recording}: {error}.") from None
-
+    trace, seen = read_recording(recording)
     answers: dict[tuple[WhatIf, str], Outlook] = {}
     asked_for = [(question, strategy) for question in (AS_RECORDED, asked) for strategy in strategies]
     questions = list(dict.fromkeys([(AS_RECORDED, RECORDED_WITH), *asked_for]))
@@ -77,8 +69,28 @@ def answer(
     for sentence in caveats(trace, seen, asked, answers):
         report.note(sentence)
     if explain or picture is not None:
-        look_closer(report, recording, seen, asked, strategies, seeds[0], picture, explain=explain)
+        outlooks = [simulate(seen, asked, strategy, seeds[0], watch=True) for strategy in strategies]
+        watched = [(outlook, outlook.run) for outlook in outlooks if outlook.run is not None]
+        if explain:
+            scenario = replay_of(seen, quotas(seen, asked), asked.workers or seen.workers)
+            for _, run in watched:
+                report.explanation(scenario, run.strategy, seeds[0], run.decisions)
+        if picture is not None:
+            title = f"headgate simulate --trace {recording.name}: {asked}, seed {seeds[0]}"
+            write(report, drawing_of(title, seen, asked, watched), picture)
     return DONE
+
+
+def read_recording(path: Path) -> tuple[Trace, TraceAnalysis]:
+    try:
+        trace = read_trace(path)
+        return trace, analyze_trace(trace)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {path} ({error.strerror}).") from None
+    except TraceError as error:
+        raise click.UsageError(f"{error}.") from None
+    except ValueError as error:
+        raise CommandFailed(f"{path}: {error}.") from None
 
 
 def usual(
@@ -148,35 +160,15 @@ def known_from_below(seen: TraceAnalysis) -> str | None:
     return f" after {since:.1f} s" if uncertain[-1] == len(stretches) - 1 else f" from {since:.1f} s to {until:.1f} s"
 
 
-def look_closer(
-    report: Report,
-    recording: Path,
-    seen: TraceAnalysis,
-    asked: WhatIf,
-    strategies: Sequence[str],
-    seed: int,
-    picture: Path | None,
-    *,
-    explain: bool,
-) -> None:
-    outlooks = [simulate(seen, asked, strategy, seed, watch=True) for strategy in strategies]
-    watched = [(outlook, outlook.run) for outlook in outlooks if outlook.run is not None]
-    if explain:
-        scenario = replay_of(seen, quotas(seen, asked), asked.workers or seen.workers)
-        for _, book in watched:
-            report.explanation(scenario, book.strategy, seed, book.decisions)
-    if picture is not None:
-        headed = [(f"{duration(one.seconds)}, {one.refused_share:.2%} refused", book) for one, book in watched]
-        ends = [one.seconds if math.isfinite(one.seconds) else book.horizon for one, book in watched]
-        drawn = picture_of(
-            headed,
-            title=f"headgate simulate --trace {recording.name}: {asked}, seed {seed}",
-            note=f"{seen.items:,} calls, recorded in {duration(seen.seconds)}",
-            outages=[(outage.at, outage.until) for outage in seen.outages],
-            duration=max(ends),
-            quota_name=quota_name(asked),
-        )
-        write(report, drawn, picture)
+def drawing_of(title: str, seen: TraceAnalysis, asked: WhatIf, watched: Sequence[tuple[Outlook, Run]]) -> RunsPicture:
+    return picture_of(
+        [(f"{duration(one.seconds)}, {one.refused_share:.2%} refused", run) for one, run in watched],
+        title=title,
+        note=f"{seen.items:,} calls, recorded in {duration(seen.seconds)}",
+        outages=[(outage.at, outage.until) for outage in seen.outages],
+        duration=max(one.seconds if math.isfinite(one.seconds) else run.horizon for one, run in watched),
+        quota_name=quota_name(asked),
+    )
 
 
 def quota_name(asked: WhatIf) -> str:

@@ -148,6 +148,15 @@ def announce(command: click.Command, settings: Mapping[str, Setting]) -> None:
         complain("read " + "; ".join(f"{path} ({', '.join(sorted(of))})" for path, of in by_file.items()) + ".")
 
 
+def command_named(name: str) -> click.Command:
+    """One of ``COMMANDS``."""
+    from .. import group
+
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    return command
+
+
 def option_names(command: click.Command) -> dict[str, str]:
     """What the options of a command are called in a file, by the names of their parameters."""
     return {
@@ -294,10 +303,7 @@ def _refuse_if_unknown(file: ConfigFile, given: str, names: Collection[str], *, 
 
 
 def _options_of(name: str) -> set[str]:
-    from .. import group
-
-    command = group.get_command(click.Context(group), name)
-    return set() if command is None else set(option_names(command).values())
+    return set(option_names(command_named(name)).values())
 
 
 def _unknown(

@@ -98,17 +98,7 @@ BURST = 1 / 3
 )
 @observe_options
 @json_option("One JSON line a second and one at the end.")
-def command(
-    calls: int,
-    workers: int,
-    seconds: float,
-    seed: int,
-    picture: Path,
-    no_picture: bool,
-    recording: Path | None,
-    as_json: bool,
-    **given: Any,
-) -> int:
+def command(picture: Path, no_picture: bool, recording: Path | None, as_json: bool, **given: Any) -> int:
     """Find the hidden, changing quotas of three keys, live.
 
     Starts a mock API with three keys. Each has its own quota, which is hidden from the client and drops on the way; an
@@ -121,27 +111,17 @@ def command(
     for path, option in ((None if no_picture else picture, "--output"), (recording, "--trace")):
         if path is not None and not path.absolute().parent.is_dir():
             raise click.UsageError(f"{option}: no such folder: {path.absolute().parent}.")
+    return run_async(demonstrate(None if no_picture else picture, recording, given, as_json=as_json))
+
+
+async def demonstrate(picture: Path | None, recording: Path | None, given: dict[str, Any], *, as_json: bool) -> int:
     options = ObserveOptions.of(given)
-    chosen = None if no_picture else picture
-    return run_async(demonstrate(calls, workers, seconds, seed, chosen, recording, options, as_json=as_json))
-
-
-async def demonstrate(
-    calls: int,
-    workers: int,
-    seconds: float,
-    seed: int,
-    picture: Path | None,
-    recording: Path | None,
-    options: ObserveOptions,
-    *,
-    as_json: bool,
-) -> int:
+    calls, seconds, seed = given["calls"], given["seconds"], given["seed"]
     plan = hidden_plan(seed, calls, seconds)
     limiter = AdaptiveRateLimiter(RateLimitConfig(open_state_duration=OPEN_FOR), rng=random.Random(seed))
     async with mock_process(plan, seed) as url:
         secrets = [key_secret(number) for number in range(1, len(plan.keys) + 1)]
-        trial = Trial(limiter, url, calls, workers, secrets)
+        trial = Trial(limiter, url, calls, given["workers"], secrets)
         display = open_demo_display(trial, as_json=as_json)
         was_interrupted = False
 

@@ -167,15 +167,12 @@ def names_of(chosen: str) -> list[str]:
     return names
 
 
-def has_key(name: str, sources: dict[str, str]) -> bool:
-    return name in sources or is_key_set(PROVIDERS[name].key_variable)
-
-
 def is_ready(name: str, sources: dict[str, str]) -> bool:
     """Whether it is used without being named; reading pages costs extra, so it must be."""
     kind = PROVIDERS[name]
     has_engine = kind is not GoogleProvider or bool(os.environ.get(ENGINE_VARIABLE))
-    return kind is not TavilyExtractProvider and has_engine and (has_key(name, sources) or not kind.needs_key)
+    has_key = not kind.needs_key or name in sources or is_key_set(kind.key_variable)
+    return kind is not TavilyExtractProvider and has_engine and has_key
 
 
 def keys_of(name: str, source: str | None) -> list[Credential]:

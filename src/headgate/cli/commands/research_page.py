@@ -54,13 +54,11 @@ def as_fields(place: int, finding: Finding) -> dict[str, Any]:
 
 def summary(result: ResearchResult) -> str:
     """One sentence about all of it."""
-    works, asked = len(result.findings), len(result.providers)
+    asked, seconds = plural(len(result.providers), "provider"), format_seconds(result.seconds)
+    if not result.findings:
+        return f"Nothing found ({asked}, {seconds})."
     helped = sum(report.kept > 0 for report in result.providers)
-    if not works:
-        return f"Nothing found ({plural(asked, 'provider')}, {format_seconds(result.seconds)})."
-    return (
-        f"{plural(works, 'result')} from {helped} of {plural(asked, 'provider')} in {format_seconds(result.seconds)}."
-    )
+    return f"{plural(len(result.findings), 'result')} from {helped} of {asked} in {seconds}."
 
 
 def progress_line(reports: Iterable[ProviderReport]) -> str:

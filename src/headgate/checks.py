@@ -11,7 +11,6 @@ from math import inf, nan
 from typing import Any, Self
 
 ACCESS_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
-"""What a proxy or a page can be told to ask for."""
 FINITE = "a finite number above 0"
 WHOLE = "a whole number, 1 or more"
 LONGEST_VALUE = 200
@@ -53,6 +52,12 @@ def check_field(
         fine = False
     if not fine:
         raise ConfigError(f"{name}={(say or shown)(value)[:LONGEST_VALUE]} must be {range_}")
+
+
+def check_token(token: object, hint: str = "") -> None:
+    """Check what a proxy or a page is told to ask for."""
+    fine = token is None or (isinstance(token, str) and ACCESS_TOKEN.fullmatch(token) is not None)
+    check("token", token, fine, f"16 to 200 letters, digits, - and _{hint}, or None")
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:

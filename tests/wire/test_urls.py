@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.wire.urls import LONGEST_URL, group_key, host_key
+from headgate.wire.urls import EVERY_ADDRESS, LONGEST_URL, LOOPBACK, AllowedHosts, group_key, host_key
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,25 @@ def test_without_the_idna_package_the_standard_library_serves(monkeypatch: pytes
 )
 def test_groups(host: str, group: str) -> None:
     assert group_key(host) == group
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "is_allowed"),
+    [
+        (LOOPBACK, "localhost:8747", True),
+        (LOOPBACK, "LOCALHOST", True),
+        (LOOPBACK, "127.0.0.1", True),
+        (LOOPBACK, "[::1]:80", True),
+        (LOOPBACK, "[127.0.0.1]", False),
+        (LOOPBACK, "evil.example", False),
+        (LOOPBACK, "10.0.0.1", False),
+        (LOOPBACK, "", False),
+        (EVERY_ADDRESS, "10.0.0.1:80", True),
+        (EVERY_ADDRESS, "evil.example", False),
+        (("10.0.0.0/8",), "10.1.2.3", True),
+        (("*",), "evil.example", True),
+        (("*",), "evil example", False),
+    ],
+)
+def test_the_hosts_that_a_server_answers_to(allowed: tuple[str, ...], host: str, is_allowed: bool) -> None:
+    assert AllowedHosts(allowed).has(host) is is_allowed

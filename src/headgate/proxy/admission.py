@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import socket
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -21,9 +20,9 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from ..checks import ACCESS_TOKEN, check
+from ..checks import check_token
 from ..errors import ConfigError
-from ..wire.urls import HOST_FIELD, LOOPBACK, is_loopback
+from ..wire.urls import EVERY_ADDRESS, LOOPBACK, AllowedHosts, is_loopback
 from .error_response import RejectedRequestError
 from .mounts import Mount
 
@@ -63,11 +62,10 @@ class Admission:
             raise ConfigError.of("token", f"{host} is reachable from other machines; set a token")
         self._only = mounts[0] if len(mounts) == 1 and not mounts[0].prefix else None
         self._by_prefix = {mount.prefix[1:]: mount for mount in mounts}
-        self._names = {name.lower() for name in (*LOOPBACK, host, *allow_hosts)}
-        self._any_address = not is_loopback(host)
-        if self._any_address:
-            self._names.add(socket.gethostname().lower())
+        elsewhere = () if is_loopback(host) else (socket.gethostname(), *EVERY_ADDRESS)
+        self._hosts = AllowedHosts((*LOOPBACK, host, *allow_hosts, *elsewhere))
         self._known_hosts: set[str] = set()
+        """Values of ``Host`` that were found to be allowed."""
         self._token = None if token is None else _digest(token)
         self._keyed = keyed
 
@@ -106,14 +104,10 @@ class Admission:
         return Admitted(mount, raw)
 
     def _is_own_name(self, host: str) -> bool:
-        found = HOST_FIELD.fullmatch(host.lower())
-        if found is None:
-            return False
-        name = found[1] or found[2]
-        ours = name in self._names or (self._any_address and _is_address(name))
-        if ours and len(self._known_hosts) < MOST_KNOWN_HOSTS:
+        is_allowed = self._hosts.has(host)
+        if is_allowed and len(self._known_hosts) < MOST_KNOWN_HOSTS:
             self._known_hosts.add(host)
-        return ours
+        return is_allowed
 
     def _check_site(self, request: web.BaseRequest, host: str) -> None:
         origins = request.headers.getall("Origin", ())
@@ -130,12 +124,6 @@ class Admission:
         sent = [value for name in names for value in request.headers.getall(name, ())][:MOST_TOKENS]
         expected = self._token or b""
         return any(hmac.compare_digest(_digest(one.removeprefix("Bearer ").strip()), expected) for one in sent)
-
-
-def check_token(token: str | None) -> None:
-    """Raises ``ConfigError``, which does not repeat the token."""
-    is_fine = token is None or ACCESS_TOKEN.fullmatch(token) is not None
-    check("token", "***" if token else token, is_fine, "16 to 200 letters, digits, - and _, or None")
 
 
 def checked_path(raw: str) -> str:
@@ -162,15 +150,6 @@ def _check_segments(path: str) -> None:
             return
         path = decoded
     raise RejectedRequestError(400, "path_upwards", "the path is encoded too many times")
-
-
-def _is_address(name: str) -> bool:
-    """A request by address involves no name, so none can be rebound."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _digest(text: str) -> bytes:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 import logging
 import secrets
 from base64 import b64encode
@@ -30,8 +29,8 @@ from urllib.parse import parse_qsl
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..checks import ACCESS_TOKEN, check
-from ..wire.urls import HOST_FIELD
+from ..checks import check, check_token
+from ..wire.urls import AllowedHosts
 
 # ---------------------------------------------------------------------- the login page
 #
@@ -87,7 +86,6 @@ WRONG_TOKEN = (
 
 LARGEST_HEAD = 16_384
 """Bytes of all header fields and the address."""
-TOKENS = "16 to 200 letters, digits, - and _ (new_token() makes one), or None"
 
 POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {STYLE_HASH}; img-src 'self' data:; connect-src 'self'; "
@@ -129,10 +127,11 @@ class Guard:
     def __init__(
         self, app: ASGIApp, *, token: str | None, allow_hosts: Sequence[str], open_paths: frozenset[str]
     ) -> None:
-        fine = token is None or (isinstance(token, str) and ACCESS_TOKEN.fullmatch(token) is not None)
-        check("token", token, fine, TOKENS)
+        check_token(token, " (new_token() makes one)")
+        is_list = not isinstance(allow_hosts, str) and len(allow_hosts) > 0
+        check("allow_hosts", allow_hosts, is_list, "a list of host names")
         self._app = app
-        self._hosts = Hosts(allow_hosts)
+        self._hosts = AllowedHosts(allow_hosts)
         self._open_paths = open_paths
         self._token = None if token is None else token.encode("ascii")
         made = hmac.new(self._token or b"", b"headgate cookie", hashlib.sha256).hexdigest()
@@ -245,36 +244,6 @@ def _is_http1(scope: Scope) -> bool:
 # A browser runs pages of many sites. One of them may give itself a name that leads to this machine (DNS rebinding), or
 # send requests in the operator's name from a page of its own. ``Host`` shows the first; ``Origin`` and
 # ``Sec-Fetch-Site``, which pages cannot write, show the second.
-
-ANY = "*"
-
-
-class Hosts:
-    """Names, addresses and networks under which the page may be asked for, whatever the port; ``*`` is any."""
-
-    def __init__(self, allowed: Sequence[str]) -> None:
-        check("allow_hosts", allowed, not isinstance(allowed, str) and len(allowed) > 0, "a list of host names")
-        self._any = ANY in allowed
-        self._names: set[str] = set()
-        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
-        for one in allowed:
-            try:
-                self._networks.append(ipaddress.ip_network(one))
-            except ValueError:
-                self._names.add(one.lower())
-
-    def has(self, host: str | None) -> bool:
-        found = HOST_FIELD.fullmatch(host.lower()) if host is not None else None
-        if found is None or self._any:
-            return found is not None
-        name = found[1] or found[2]
-        if name in self._names:
-            return found[1] is None
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return (address.version == 6) == (found[1] is not None) and any(address in one for one in self._networks)
 
 
 class Fields:

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..checks import check
 from ..errors import ConfigError, HeadgateError
 from ..observe.snapshot import MonitoredRuns
-from ..wire.urls import LOOPBACK, is_loopback
+from ..wire.urls import EVERY_ADDRESS, LOOPBACK, is_loopback
 from .app import Metrics, WebApp
 from .event_stream import WRITE_TIME
 from .guard import LARGEST_HEAD, new_token
@@ -35,8 +35,6 @@ CLOSE_TIME = 0.6
 """Seconds that responses in progress get at the end."""
 LAST_MOMENT = 0.3
 START_TIME = 10.0
-EVERY_ADDRESS = ("0.0.0.0/0", "::/0")
-"""A request by address cannot come through a foreign name."""
 
 MOST_CONNECTIONS = 100
 HEAD_TIME = 5.0

@@ -9,6 +9,7 @@ openai/gpt-4o, tenant A, Tavily                unchanged: a name, not an address
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -122,13 +123,51 @@ def _shortest(address: str) -> str:
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """The names of this machine that no other site can take."""
-HOST_FIELD = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::\d{1,5})?")
+EVERY_ADDRESS = ("0.0.0.0/0", "::/0")
+"""A request by address involves no name, so none can be rebound."""
+ANY_HOST = "*"
+_HOST_FIELD = r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::\d{1,5})?"
 """A ``Host`` header in lower case: an IPv6 address in brackets or a name, and perhaps a port."""
+
+
+class AllowedHosts:
+    """Names, addresses and networks under which a server may be asked for, whatever the port; ``*`` is any.
+
+    Another name in ``Host`` is one that a foreign site has pointed here (DNS rebinding).
+    """
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        import ipaddress  # here, because few processes listen
+
+        self._any = ANY_HOST in allowed
+        self._names: set[str] = set()
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        for one in allowed:
+            try:
+                self._networks.append(ipaddress.ip_network(one))
+            except ValueError:
+                self._names.add(one.lower())
+
+    def has(self, host: str) -> bool:
+        """``host`` is the value of a ``Host`` header."""
+        import ipaddress
+
+        found = re.fullmatch(_HOST_FIELD, host.lower())
+        if found is None or self._any:
+            return found is not None
+        name = found[1] or found[2]
+        if name in self._names:
+            return found[1] is None
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return (address.version == 6) == (found[1] is not None) and any(address in one for one in self._networks)
 
 
 def is_loopback(host: str) -> bool:
     """Whether this name or address reaches only this machine."""
-    import ipaddress  # here, because few processes listen
+    import ipaddress
 
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from ...checks import check_token
 from ...errors import ConfigError
 from ...wire.urls import is_loopback
 
@@ -154,8 +155,6 @@ def ignore_late_interrupts() -> None:
 
 def access_token(host: str, variable: str) -> str | None:
     """The token of this environment variable; raises ``UsageError`` if ``host`` needs one and there is none."""
-    from ...proxy.admission import check_token
-
     token = os.environ.get(variable) or None
     try:
         check_token(token)

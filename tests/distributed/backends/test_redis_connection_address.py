@@ -1,5 +1,8 @@
 """Addresses of a Redis: what may be written, and that none of it is shown that should not be."""
 
+import subprocess
+import sys
+
 import pytest
 
 from headgate.distributed.backends.redis import RedisStore
@@ -93,12 +96,13 @@ def test_a_timeout_that_makes_no_sense_is_refused(timeout):
         RedisStore("redis://host", timeout=timeout)
 
 
-def test_a_missing_client_library_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "redis", None)
-    monkeypatch.delitem(__import__("sys").modules, "headgate.distributed.backends.redis_connection", raising=False)
-    monkeypatch.delattr("headgate.distributed.backends.redis_connection", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install \"headgate\[redis\]\""):
-        RedisStore("redis://host")
+def test_a_missing_client_library_is_named_with_its_extra():
+    """In a process of its own, in which it was never imported."""
+    script = (
+        'import sys; sys.modules["redis"] = None; from headgate.stores import open_store; open_store("redis://host")'
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert 'ConfigError: a redis store needs the client library: pip install "headgate[redis]"' in ended.stderr
 
 
 def test_a_server_that_is_far_away_may_take_longer():

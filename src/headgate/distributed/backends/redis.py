@@ -25,17 +25,14 @@ import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import ConfigError
 from ...identity import Identities
 from .. import coordinator, grants
 from ..protocol import Note, SyncReply, SyncRequest, plain
 from ..store import FORGOTTEN_AFTER, TIMEOUT, AdaptiveTimeout, FormerStoreNames, MemberView, QuotaView, StoreDown, shown
-from .redis_connection import LONGEST_TIMEOUT, read_address
-
-if TYPE_CHECKING:
-    from .redis_connection import Server
+from .redis_connection import FAULTS, LONGEST_TIMEOUT, NoScriptError, Server, connect, read_address, why
 
 SALT = "headgate:salt"
 SALT_BYTES = 32
@@ -100,13 +97,6 @@ class RedisStore(FormerStoreNames):
         self._connect_timeout = chosen or TIMEOUT
         self._sync_timeout, self._ask_timeout = AdaptiveTimeout(chosen), AdaptiveTimeout(chosen)
         """Of exchanges; and of what else is asked, some of it before the first exchange."""
-        try:
-            from . import redis_connection
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "redis":
-                raise
-            raise ConfigError('a redis store needs the client library: pip install "headgate[redis]"') from None
-        self._connecting = redis_connection
         self.where = str(self._address)
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -157,7 +147,7 @@ class RedisStore(FormerStoreNames):
     def snapshot(self) -> list[QuotaView]:
         try:
             found = sorted(key.decode() for key in self._connected().keys(f"{KEYS}:*"))
-        except self._connecting.FAULTS as fault:
+        except FAULTS as fault:
             raise self._down(fault) from None
         views = []
         for begin in range(0, len(found), SHOWN_AT_ONCE):
@@ -210,7 +200,7 @@ class RedisStore(FormerStoreNames):
     ) -> list[Any]:
         """The answers, without errors: a script that the server did not know by its name is sent whole."""
         answers = list(answers)
-        unknown = [index for index, answer in enumerate(answers) if isinstance(answer, self._connecting.NoScriptError)]
+        unknown = [index for index, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         again = self._ask([script.whole(*calls[index]) for index in unknown], timeout) if unknown else []
         for index, answer in zip(unknown, again, strict=True):
             answers[index] = answer
@@ -227,7 +217,7 @@ class RedisStore(FormerStoreNames):
         began, used = time.monotonic(), timeout or self._ask_timeout
         try:
             answers = self._connected().ask(requests, used.seconds)
-        except self._connecting.FAULTS as fault:
+        except FAULTS as fault:
             down = self._down(fault, used)
             used.failed()
             raise down from None
@@ -236,13 +226,13 @@ class RedisStore(FormerStoreNames):
         return answers
 
     def _down(self, fault: BaseException, timeout: AdaptiveTimeout | None = None) -> StoreDown:
-        return StoreDown(f"{self.where}: {self._connecting.why(fault, (timeout or self._ask_timeout).seconds)}")
+        return StoreDown(f"{self.where}: {why(fault, (timeout or self._ask_timeout).seconds)}")
 
     def _connected(self) -> Server:
         self._leave_to_parent()
         with self._lock:
             if self._server is None:
-                self._server = self._connecting.connect(self._address, self._connect_timeout)
+                self._server = connect(self._address, self._connect_timeout)
             return self._server
 
     def _leave_to_parent(self) -> None:

@@ -22,14 +22,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import redis
+from ...errors import ConfigError
+
+try:
+    import redis
+except ModuleNotFoundError:
+    raise ConfigError('a redis store needs the client library: pip install "headgate[redis]"') from None
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import AskError, MovedError, NoScriptError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import NoScriptError as NoScriptError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
-
-from ...errors import ConfigError
 
 if TYPE_CHECKING:
     from .redis import Request
@@ -153,7 +157,7 @@ def _wrong(what: str) -> NoReturn:
     raise ConfigError(f"redis store address: {what}") from None
 
 
-__all__ = ["FAULTS", "NoScriptError", "Server", "connect", "why"]
+# ------------------------------------------------------------------ the way to it
 
 FAULTS = (RedisError, RedisClusterException, OSError)
 """What the client library raises if a store does not do what it should."""

@@ -96,7 +96,7 @@ def seconds_of(work: Awaitable[None]) -> float:
 
 
 def items(folder: Path, rows: int) -> Figures:
-    """Items a second by who does them; 0 for who is not installed."""
+    """Items a second of each contender; 0 for one that is not installed."""
     best = dict.fromkeys(WAYS, 0.0)
     for turn in range(ROUNDS):
         for name, (way, most) in WAYS.items():

@@ -1,4 +1,4 @@
-"""The behaviour table: what is tried, on whom, and what Headgate must do.
+"""The behaviour table: what is tried, on which contenders, and what Headgate must do.
 
 Peers are tried where the test can be put to them: a waiting call for pacing, a cost for heavy
 requests, keys for the fresh key. A peer's figures are shown, not judged.
@@ -219,7 +219,7 @@ BEHAVIOURS = (
         title="1,000 asyncio waiters at 500/s",
         measure=pacing.thousand_waiters,
         peers=("aiolimiter", "hyx", "steindamm", "throttled"),
-        mark="<= 200 us of CPU a grant, nobody displaced",
+        mark="<= 200 us of CPU a grant, none displaced",
         holds=lambda it: it["granted"] == 1000 and it["cpu_us"] <= 200 and it["displaced"] == 0,
         describe=lambda it: (
             f"{it['cpu_us']:,.0f} us a grant, worst displaced by {it['displaced']:.0f}"

@@ -4,7 +4,7 @@
 |----------|----------------------------------------------------------------|----------------------------------------|
 | quota    | one host that lets 20 calls a second in and answers 429 beyond | pages/s, 429s, pages lost to them      |
 | told     | the same, with Retry-After: 2                                  | pages/s, 429s, calls inside of a pause |
-| pace     | ten hosts, each asked ten times a second by everybody          | CPU for each page, memory              |
+| pace     | ten hosts, each asked ten times a second by all                | CPU for each page, memory              |
 | flat out | fifty hosts without any limit                                  | pages/s, CPU for each page, memory     |
 
 Every contender is a process of its own; the site is another, and its log says what was asked for and refused. Ours
@@ -88,7 +88,7 @@ FIGURES = (
     ),
     Figure(
         name="pace",
-        about="ten hosts, 10 calls/s each by everybody",
+        about="ten hosts, 10 calls/s each by all",
         site=("--addresses", "10"),
         hosts=10,
         seconds=30.0,

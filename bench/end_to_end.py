@@ -57,7 +57,7 @@ class Key:
         return min(2 * BURST + self.calls / 60 * time, by_tokens, self.per_day)
 
     def quota(self, seconds: float, outage: Outage, tokens_each: float) -> list[tuple[float, float]]:
-        """Calls a second for one who uses all there is: the calls' rate while tokens are in stock, then the tokens'."""
+        """Calls a second where all is used: the calls' rate while tokens are in stock, then the tokens'."""
         stock, left, points = self.tokens, float(self.per_day), [(0.0, self.calls / 60.0)]
         for step in range(int(seconds / STEP)):
             at = step * STEP

@@ -143,7 +143,7 @@ class CostRow:
 
     ``asides`` are measured and shown but are no rivals: a peer used as its documentation does not
     show, or made to do more than the row asks. ``added_to`` names the floor whose own cost is
-    taken off everyone's.
+    taken off each of the others.
     """
 
     name: str

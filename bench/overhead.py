@@ -246,8 +246,8 @@ def logged(watched: RunMonitor, folder: Path) -> Iterator[None]:
         handler.close()
 
 
-WHO = {"the page and a reader": page_on, "log, metrics, the page, a reader, scrapes": all_on}
-MARKS = dict(zip(WHO, (PAGE_MARK, ALL_MARK), strict=True))
+OBSERVERS = {"the page and a reader": page_on, "log, metrics, the page, a reader, scrapes": all_on}
+MARKS = dict(zip(OBSERVERS, (PAGE_MARK, ALL_MARK), strict=True))
 
 
 @dataclass(slots=True)
@@ -263,17 +263,17 @@ class Looked:
 
 
 def looked_on(rounds: int) -> dict[str, Looked]:
-    found = {name: Looked() for name in WHO}
+    found = {name: Looked() for name in OBSERVERS}
     with tempfile.TemporaryDirectory(prefix="bench-overhead-") as name, chat_api() as url:
         folder = Path(name)
-        make_rows(folder / "rows.jsonl", int((rounds + 1) * len(WHO) * (WINDOW + 2) * 10_000))
+        make_rows(folder / "rows.jsonl", int((rounds + 1) * len(OBSERVERS) * (WINDOW + 2) * 10_000))
         job = job_of(folder, url)
         own = time.pthread_getcpuclockid(threading.get_ident())
 
         def row() -> float:
             """What one costs the job's own thread for a moment."""
             used, calls, done = time.clock_gettime(own), job.runner.report.calls, 0
-            while not done:  # a disk may keep everybody waiting
+            while not done:  # a disk may make all of them wait
                 time.sleep(MOMENT)
                 done = job.runner.report.calls - calls
             return (time.clock_gettime(own) - used) / done
@@ -293,8 +293,8 @@ def looked_on(rounds: int) -> dict[str, Looked]:
         def take_turns() -> None:
             try:
                 for turn in range(-1, rounds):
-                    for name in WHO:
-                        with WHO[name](job, folder) as switch:
+                    for name in OBSERVERS:
+                        with OBSERVERS[name](job, folder) as switch:
                             time.sleep(SETTLING)
                             look(found[name] if turn >= 0 else Looked(), switch)  # the first round is for warming up
             finally:
@@ -308,7 +308,7 @@ def looked_on(rounds: int) -> dict[str, Looked]:
 
 
 def time_of_onlookers() -> float:
-    """Seconds of processor time that no thread of the job took; some of those who look on live but a moment."""
+    """Seconds of processor time that no thread of the job took; some observers live but a moment."""
     used = time.process_time()
     for thread in threading.enumerate():
         if thread.ident is not None and not thread.name.startswith(("headgate-observe", "headgate-web")):
@@ -326,7 +326,7 @@ def judged(ratio: float, mark: float) -> str:
 
 def permit_table(lowest: dict[str, float]) -> list[str]:
     lines = ["## A permit cycle: acquire, report, learn", ""]
-    lines += ["| strategy | who looks on | ns | beside the cut |", "|---|---|---|---|"]
+    lines += ["| strategy | observers | ns | beside the cut |", "|---|---|---|---|"]
     for label, cost in lowest.items():
         strategy, _, name = label.partition(": ")
         ratio = cost / lowest[f"{strategy}: cut out"]
@@ -338,7 +338,7 @@ def permit_table(lowest: dict[str, float]) -> list[str]:
 def job_table(found: dict[str, Looked]) -> list[str]:
     lines = ["## A job over loopback: what a row costs more, and what the observers' threads take", ""]
     lines += [
-        "| who looks on | a row, us | telling | give or take | threads | together |",
+        "| observers | a row, us | telling | give or take | threads | together |",
         "|---|---|---|---|---|---|",
     ]
     for name, one in found.items():

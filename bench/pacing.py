@@ -154,7 +154,7 @@ async def _wait_for(acquire: AsyncAcquire, key: str, cost: int, *, patience: flo
 
 
 def heavy_among_light(contender: str, quick: bool) -> Figures:
-    """Twenty tasks keep asking for 1, one asks for 10, at 100/s: who goes first that asked later?"""
+    """Twenty tasks keep asking for 1, one asks for 10, at 100/s: how many go first that asked later?"""
     rate, burst, light_tasks, heavy = 100, 10, 20, 10
 
     async def run() -> Figures:

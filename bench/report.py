@@ -128,7 +128,7 @@ class Report:
             "versions": {name: version(name) for name in ("headgate", *PEERS)},
             "costs": {result.row.name: result.lowest for result in self.costs},
             "behaviours": {
-                result.behaviour.name: {who: _finite(figures) for who, figures in result.figures.items()}
+                result.behaviour.name: {name: _finite(figures) for name, figures in result.figures.items()}
                 for result in self.memory + self.behaviours
             },
             "marks": dict(self.verdicts()),

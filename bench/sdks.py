@@ -201,7 +201,7 @@ def page(rows: list[Figures], calls: int) -> str:
         'half of the calls is short of tokens, the second of calls. "Of the quota" is how long a caller that knew all '
         "would have needed for the answered calls in their order, divided by how long it took; a client that mixes "
         "long and short calls can be a little faster than that.\n\n" + table(rows) + "\n\n"
-        "What Headgate leaves unused is mostly a part of the full bucket that everybody starts with, which it never "
+        "What Headgate leaves unused is mostly a part of the full bucket that every client starts with, which it never "
         "drains: with larger buckets, or in a shorter run, its share is larger.\n"
     )
 

@@ -38,8 +38,8 @@ MOST_WINDOWS = 8
 """Limits that one dimension may have."""
 SMALL_LIMIT = 16
 """Up to so many times ``token_bucket_capacity``, a limit on requests is kept by its window alone."""
-"""Those of limits that are written as one text."""
 USUAL_DIMENSIONS = ("requests", "tokens", "input_tokens", "output_tokens")
+"""Those of limits that are written as one text."""
 LIKE = 0.82
 """How similar two names are of which one is a typing error; "tokens_in" is another name than "tokens"."""
 _ABBREVIATED = dict.fromkeys(("req", "reqs", "rps", "rpm", "rph", "rpd"), "requests")

@@ -83,7 +83,7 @@ class PoolEntry:
 
     @property
     def budget(self) -> float:
-        """Calls that are left to its family."""
+        """Calls that are left to its group."""
         return self.limit_group.budget
 
     def state(self, now: float) -> str:
@@ -135,7 +135,6 @@ class Pool(Generic[S]):
             if slot.group is not None:
                 slot.limit_group = groups.setdefault(slot.group, slot.limit_group)
             slot.limit_group.members.append(slot)
-        self.families = list({id(slot.limit_group): slot.limit_group for slot in self.slots}.values())
 
     # ------------------------------------------------------------------ taking and giving back
 
@@ -164,7 +163,7 @@ class Pool(Generic[S]):
             free[slot] = None
         if self.spend and slot.limit_group in self.spend:  # it is to find out: all others wait for its answer
             slot.limit_group.probe = slot.used
-            self.rest(self.family_of(slot), SPEND_REST, now, _SPEND)
+            self.rest(self.group_of(slot), SPEND_REST, now, _SPEND)
         slot.holders += 1  # last, so that a signal handler that raises on the way takes nothing
         return slot
 
@@ -241,7 +240,7 @@ class Pool(Generic[S]):
         return changed
 
     def limit(self, slot: S, told: float | None, sent_at: float, now: float, use: float = UNKNOWN) -> list[S]:
-        """A refusal rests the whole family: as long as was told, else longer with each in a row.
+        """A refusal rests the whole group: as long as was told, else longer with each in a row.
 
         Silent refusals of one burst are one event: those that were sent before its rest was over change nothing.
         """
@@ -252,14 +251,14 @@ class Pool(Generic[S]):
             limit_group.refusals = min(limit_group.refusals + 1, MOST_ESCALATIONS)
             told = self.silent_rest.pause(limit_group.refusals)
         limit_group.until = max(limit_group.until, now + min(told, LONGEST_WAIT))
-        members = (member for member in self.family_of(slot) if use > member.freed_after)
+        members = (member for member in self.group_of(slot) if use > member.freed_after)
         return self.rest(members, told, now, Outcome.RATE_LIMITED.value)
 
     def _stop_spending(self, slot: S, sent_at: float, now: float, use: float) -> list[S]:
-        """The account may not spend: its family rests until the next probe. Many answers of one burst are one event."""
+        """The account may not spend: its group rests until the next probe. Many answers of one burst are one event."""
         if not self.spend.stopped(slot.limit_group, sent_at, now):
             return []
-        members = (member for member in self.family_of(slot) if use > member.freed_after)
+        members = (member for member in self.group_of(slot) if use > member.freed_after)
         self.rest(members, SPEND_REST, now, _SPEND)
         return self._stopped(slot.limit_group)
 
@@ -300,9 +299,9 @@ class Pool(Generic[S]):
         """Bring back those that have rested, and forget budgets that are whole again. Returns those that are back."""
         due = now + INSTANT
         back = sorted((slot for slot in self.resting if slot.until <= due), key=attrgetter("until"))
-        for limit_group in self.families if self._budgets else ():
-            if limit_group.budget_until <= due:
-                limit_group.budget, limit_group.budget_until = UNKNOWN, UNKNOWN
+        for slot in self.slots if self._budgets else ():
+            if slot.limit_group.budget_until <= due:
+                slot.limit_group.budget, slot.limit_group.budget_until = UNKNOWN, UNKNOWN
         self._come_back(back)
         return back
 
@@ -359,7 +358,7 @@ class Pool(Generic[S]):
         return self.retire(slot, reason) if retired else self.rest((slot,), seconds, now, reason)
 
     def learn(self, slot: S, limits: Sequence[Limit], now: float) -> None:
-        """Take what is said to be left to the family: of several budgets of requests, the one that has the least."""
+        """Take what is said to be left to the group: of several budgets of requests, the one that has the least."""
         told = [limit for limit in limits if limit.dimension == "requests" and limit.remaining is not None]
         if not told:
             return
@@ -369,7 +368,7 @@ class Pool(Generic[S]):
             self.know(slot, least.remaining, now + lasts)
 
     def know(self, slot: S, left: float, until: float) -> None:
-        """So many calls are left to its family until that instant, when it is full again."""
+        """So many calls are left to its group until that instant, when it is full again."""
         slot.limit_group.budget, slot.limit_group.budget_until = left, until
         self._budgets = True
         self.change_at = min(self.change_at, until - INSTANT)
@@ -388,11 +387,13 @@ class Pool(Generic[S]):
         """Whether all others are retired: then one 403, which may be about one request, takes it away from none."""
         return all(other.retired for other in self.slots if other is not slot)
 
-    def family_of(self, slot: S) -> list[S]:
+    def group_of(self, slot: S) -> list[S]:
         return [self.by_label[member.label] for member in slot.limit_group.members]
 
     def _look_ahead(self) -> None:
         self.back_at = min((slot.until for slot in self.resting), default=UNKNOWN)
-        ends = min((one.budget_until for one in self.families), default=UNKNOWN) if self._budgets else UNKNOWN
+        ends = (
+            min((slot.limit_group.budget_until for slot in self.slots), default=UNKNOWN) if self._budgets else UNKNOWN
+        )
         self._budgets = ends != UNKNOWN
         self.change_at = min(self.back_at, ends) - INSTANT

@@ -231,5 +231,4 @@ class Groups(Generic[S]):
                 joined.members.append(member)
         for member in joined.members:
             member.group = name
-        self._pool.families = list({id(slot.limit_group): slot.limit_group for slot in self._pool.slots}.values())
         self.changes += 1

@@ -233,7 +233,7 @@ class LeaseQueue:
             self._note_probe(key)
 
     def _note_probe(self, key: Key) -> None:
-        self.changes.extend(Change(ChangeKind.PROBED, one) for one in self.pool.family_of(key))
+        self.changes.extend(Change(ChangeKind.PROBED, one) for one in self.pool.group_of(key))
 
     def _give_back(self, lease: Lease, *, is_answered: bool = False) -> None:
         key = lease.key

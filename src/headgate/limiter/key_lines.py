@@ -12,15 +12,20 @@ from typing import Any, NamedTuple
 
 from ..core.decision import LONGEST_WAIT, Explanation, WaitReason
 from ..core.gate_config import FASTEST
+from ..core.signal import CALLS_BY_TOKENS
 from ..formatting import for_display, shortened
 from ..reason_text import reason_text
 from .limiter import AdaptiveRateLimiter
-from .snapshot import KeySnapshot, ToldRates
+from .snapshot import KeySnapshot
 
 NAMES_PER_KEY = 4
 """Names that are remembered for each key that is read."""
 PACED = frozenset((WaitReason.PACE, WaitReason.SHARE, WaitReason.CEILING))
 """A pace lets the next call go in some milliseconds and the last of a thousand much later: no time is shown."""
+LONGEST_WINDOW = 3600.0
+"""Seconds: a day's quota says nothing of the pace, unless it is all that is known."""
+SHORTEST_WINDOW = 1.0
+MOST_RESETS = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,35 @@ def cause_of(explanation: Explanation, waits_for: str = "pace") -> Cause:
 def paced(rate: float) -> Explanation:
     """Where nothing else is known of callers that wait."""
     return Explanation(reason=WaitReason.PACE, rate=rate)
+
+
+class ToldRates:
+    """The calls a second that servers state, by what they said of each key."""
+
+    def __init__(self) -> None:
+        self._resets: dict[str, float] = {}
+        """The longest time to a reset that a key's server has mentioned, where it does not say its window."""
+
+    def of(self, seen: KeySnapshot) -> float | None:
+        """The least of the paces that the server states."""
+        paces = []
+        for limit in seen.told:
+            if limit.dimension not in ("requests", CALLS_BY_TOKENS) or not limit.limit:
+                continue
+            window = limit.window or self._longest_reset(seen.key, limit.reset)
+            if window:
+                paces.append((window > LONGEST_WINDOW, limit.limit / window))
+        return min(paces)[1] if paces else None
+
+    def _longest_reset(self, key: str, reset: float | None) -> float | None:
+        """A reset that counts down has once been as long as its window."""
+        longest = max(self._resets.get(key, 0.0), reset or 0.0)
+        if longest < SHORTEST_WINDOW:
+            return None
+        if len(self._resets) >= MOST_RESETS:
+            self._resets.clear()
+        self._resets[key] = longest
+        return longest
 
 
 class KeySource:

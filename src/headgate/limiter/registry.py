@@ -163,15 +163,6 @@ class KeyRegistry:
         used = nlargest(most, reversed(self.entries.values()), key=_last_use)
         return [entry.key for entry in used] + list(islice(reversed(self.packed), most - len(used)))
 
-    def recent(self, most: int, now: float) -> list[KeyEntry]:
-        """The keys used last, packed ones included, the most recent first."""
-        entries = nlargest(most, reversed(self.entries.values()), key=_last_use)
-        for name, packed in reversed(self.packed.items()):
-            if len(entries) >= most:
-                break
-            entries.append(self._make(name, packed, now))
-        return entries
-
     def touch(self, entry: KeyEntry, now: float) -> None:
         """The key was used just now."""
         entry.used_at = now

@@ -11,7 +11,7 @@ from ..clock import Clock
 from ..core.decision import CircuitState, Explanation, WaitReason, blocked_by
 from ..core.decision import explain as explain_wait
 from ..core.quota import known_pace
-from ..core.signal import CALLS_BY_TOKENS, Limit
+from ..core.signal import Limit
 from ..errors import ConfigError
 from ..reason_text import reason_text
 from .admission import Admission
@@ -111,41 +111,6 @@ class LimiterSnapshot:
     """None where nothing is shared."""
 
 
-LONGEST_WINDOW = 3600.0
-"""Seconds: a day's quota says nothing of the pace, unless it is all that is known."""
-SHORTEST_WINDOW = 1.0
-MOST_RESETS = 4_000
-
-
-class ToldRates:
-    """The calls a second that servers state, by what they said of each key."""
-
-    def __init__(self) -> None:
-        self._resets: dict[str, float] = {}
-        """The longest time to a reset that a key's server has mentioned, where it does not say its window."""
-
-    def of(self, seen: KeySnapshot) -> float | None:
-        """The least of the paces that the server states."""
-        paces = []
-        for limit in seen.told:
-            if limit.dimension not in ("requests", CALLS_BY_TOKENS) or not limit.limit:
-                continue
-            window = limit.window or self._longest_reset(seen.key, limit.reset)
-            if window:
-                paces.append((window > LONGEST_WINDOW, limit.limit / window))
-        return min(paces)[1] if paces else None
-
-    def _longest_reset(self, key: str, reset: float | None) -> float | None:
-        """A reset that counts down has once been as long as its window."""
-        longest = max(self._resets.get(key, 0.0), reset or 0.0)
-        if longest < SHORTEST_WINDOW:
-            return None
-        if len(self._resets) >= MOST_RESETS:
-            self._resets.clear()
-        self._resets[key] = longest
-        return longest
-
-
 def key_snapshot(entry: KeyEntry, now: float, held: Explanation | None = None) -> KeySnapshot:
     """``held``: why nothing starts under any key."""
     gate = entry.gate
@@ -228,7 +193,7 @@ class SnapshotReader:
                 retries=self._completion.retries,
                 open_circuits=states.count(CircuitState.OPEN),
                 half_open_circuits=states.count(CircuitState.HALF_OPEN),
-                keys=[self._read(entry, now) for entry in registry.recent(top, now)],
+                keys=self._read_known(registry.recent_names(top), now),
                 sharing=self._read_sharing(),
             )
 
@@ -251,13 +216,13 @@ class SnapshotReader:
         names = list(keys)
         for first in range(0, len(names), READ_AT_ONCE):
             with self._lock:
-                found += self._read_known(names[first : first + READ_AT_ONCE])
+                found += self._read_known(names[first : first + READ_AT_ONCE], self._now())
         return found
 
-    def _read_known(self, names: list[str]) -> list[KeySnapshot]:
-        now = self._now()
+    def _read_known(self, names: list[str], now: float) -> list[KeySnapshot]:
+        held = PAUSED if self._admission.is_paused else None
         entries = (self._registry.peek(name, now) for name in names)
-        return [self._read(entry, now) for entry in entries if entry is not None]
+        return [key_snapshot(entry, now, held) for entry in entries if entry is not None]
 
     def circuit_opens_in(self, key: str) -> float:
         entry = self._registry.entries.get(key)
@@ -278,9 +243,6 @@ class SnapshotReader:
     def sharing(self) -> SharingSnapshot | None:
         with self._lock:
             return self._read_sharing()
-
-    def _read(self, entry: KeyEntry, now: float) -> KeySnapshot:
-        return key_snapshot(entry, now, PAUSED if self._admission.is_paused else None)
 
     def _read_sharing(self) -> SharingSnapshot | None:
         sync = self._sync

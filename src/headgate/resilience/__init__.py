@@ -5,9 +5,10 @@
 execute    the waiting, with await and without          streaming       the same for answers that come in pieces
 call       what must happen next to one call            retry           whether and when to try again
 classify   what an error means                          decorator       ``@guarded``
-config     the settings of a provider and of one call   attempt         what an attempt holds: lease, permit, probe
+config     the settings of a provider and of one call   call_holdings   what an attempt holds: lease, permit, probe
 fallback   another target, and why                      fallback_call   the calls to several targets
 manager    all providers of a process, kill switches    events          what a call emits to listeners
+recovery   the way back after an outage                 context         what a function may know of its call
 
 The names here are what programs use; each is loaded when it is first taken.
 """

@@ -1,4 +1,4 @@
-"""A circuit breaker around any function: the state machine of ``core.breaker`` with a clock and a lock.
+"""A circuit breaker around any function: the state machine of ``core.circuit_breaker`` with a clock and a lock.
 
     breaker = CircuitBreaker("search")
     breaker.call(fetch, url)                  # or: await breaker.call_async(fetch, url)

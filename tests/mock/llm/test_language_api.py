@@ -1,12 +1,17 @@
-"""The token rule and the made-up answers."""
+"""The token rule, the made-up answers, and the errors that can be scripted."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.mock.llm import LANGUAGE_APIS
 from headgate.mock.llm.language_api import LONGEST, SHORTEST, texts_in, tokens_of, vector, write
+
+PAGE = (Path(__file__).parents[3] / "docs" / "mock.md").read_text(encoding="utf-8")
 
 
 @given(text=st.text(max_size=200))
@@ -35,3 +40,10 @@ def test_a_vector_has_length_one_and_its_texts_own_direction():
     one, same, other = (vector("1", "m", text, 256) for text in ("a", "a", "b"))
     assert one == same != other
     assert math.hypot(*one) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", LANGUAGE_APIS)
+def test_every_trouble_on_the_page_can_be_scripted(name):
+    named = re.search(r"\| `trouble` \| (.*?):", PAGE)[1]
+    for trouble in re.findall(r"`(\w+)`", named):
+        assert LANGUAGE_APIS[name].refuse(trouble).status >= 400

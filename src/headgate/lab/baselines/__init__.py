@@ -18,10 +18,10 @@ from .adaptive_limits import (
     header_pace_clients,
 )
 from .backoff import backoff_clients, failsafe_clients, pause_clients, sre_clients
-from .contract import Baseline, Clients, ClientSetup, Contract, Foresight, Headers
+from .contract import Baseline, Clients, ClientSetup, Contract, Headers
 from .known_quota import cookbook_clients, fixed_half_clients, oracle_clients
 
-__all__ = ["BASELINES", "Baseline", "ClientSetup", "Clients", "Contract", "Foresight", "Headers"]
+__all__ = ["BASELINES", "Baseline", "ClientSetup", "Clients", "Contract", "Headers"]
 
 BASELINES: dict[str, Baseline] = {
     "oracle": Baseline(

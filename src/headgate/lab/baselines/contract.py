@@ -19,7 +19,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from ..simulated_server import SimulatedServer
 
 OK = 200
 TOO_MANY = 429
@@ -37,24 +40,6 @@ class Contract(Protocol):
 Clients: TypeAlias = list[tuple[list[Contract], int]]
 
 
-class Foresight(Protocol):
-    """What the oracle may ask of the server; every other strategy has to find out by calling."""
-
-    @property
-    def trip(self) -> float:
-        """Seconds a call is under way to the server, without jitter."""
-
-    @property
-    def oracle_out(self) -> list[int]:
-        """For each key the oracles' calls that are not yet answered, kept by them: all processes know of each other."""
-
-    def free_in(self, now: float, key: int) -> float:
-        """0 if a call that arrives now would be admitted, else seconds until one would be."""
-
-    def at_once(self, now: float, key: int) -> float:
-        """How many calls the server works on at one time, if that is what it limits; else infinity."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSetup:
     """Where the clients of one process sit, and what they may know."""
@@ -67,8 +52,8 @@ class ClientSetup:
     rng: random.Random
     nominal: float
     """Calls a second that all keys together allow at the start: only for strategies that are told the quota."""
-    server: Foresight
-    """For the oracle alone."""
+    server: SimulatedServer
+    """For the oracle alone: every other strategy has to find out by calling."""
 
     @property
     def share(self) -> float:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .contract import (
     ROUNDING,
     TOO_MANY,
     Clients,
     ClientSetup,
-    Foresight,
     Headers,
     Slots,
     Tokens,
     shared_by_all,
     wait_until,
 )
+
+if TYPE_CHECKING:
+    from ..simulated_server import SimulatedServer
 
 PLACE_POLL = 0.005
 """How soon to ask again for a place under a limit on concurrency."""
@@ -29,7 +33,7 @@ class Oracle:
     favour it; a client that uses up a partial first window at once may therefore reach a little over 100 %.
     """
 
-    def __init__(self, server: Foresight, key: int) -> None:
+    def __init__(self, server: SimulatedServer, key: int) -> None:
         self.server, self.key = server, key
 
     def on_send(self, now: float) -> float:

@@ -18,7 +18,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.crawl_site import ROOT, log_of, site
+from bench.report import circumstances
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.crawler import Crawler
@@ -153,7 +153,7 @@ def run(figure: Figure, name: str, settings: dict[str, Any], scrapy: str) -> dic
 
 def page_of(figures: list[tuple[Figure, dict[str, dict[str, float]]]], version: str) -> str:
     lines = ["# Crawls beside Scrapy", ""]
-    lines += [f"Scrapy {version}, Python {platform.python_version()}, {os.cpu_count()} cores. `python -m bench.crawl`"]
+    lines += [f"{circumstances('python -m bench.crawl')} Scrapy {version}."]
     for figure, rows in figures:
         columns = {"pages/s": 1, "429s": 0, "not got": 0, "in pauses": 0, "CPU ms/page": 1, "MB": 0}
         if figure.name != "told":

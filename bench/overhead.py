@@ -21,8 +21,6 @@ import ast
 import asyncio
 import inspect
 import logging
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -33,7 +31,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,8 +38,8 @@ from typing import Any
 from bench.batch import chat_api, job_of, make_rows
 from bench.contenders import ours
 from bench.measure import Contender, interleave
+from bench.report import circumstances
 from headgate import AdaptiveRateLimiter
-from headgate._version import __version__
 from headgate.batch.job import Job
 from headgate.cli.ui.observe_options import metrics_of
 from headgate.limiter import completion
@@ -363,9 +360,7 @@ def main() -> None:
     figures = arguments.figures or ["permit", "job"]
     if arguments.write and len(figures) < 2:
         parser.error("--write is for a run of all figures")
-    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
-    where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    text = ["# What looking on costs", "", f"Headgate {__version__}, {when} UTC, {where}; `python -m bench.overhead`."]
+    text = ["# What looking on costs", "", circumstances("python -m bench.overhead")]
     if "permit" in figures:
         text += ["", *permit_table(permit(arguments.rounds or 40))]
     if "job" in figures:

@@ -24,7 +24,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import shutil
 import socket
 import subprocess
@@ -33,15 +32,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from bench.ports import free_port
+from bench.report import circumstances
 from headgate import CredentialCoordinator, RateLimitConfig
-from headgate._version import __version__
 from headgate.cli.ui.session import run_async
 from headgate.integrations.client_gate import Passing
 from headgate.proxy import Proxy, lines_of, mounts_of
@@ -291,7 +289,7 @@ def _us(seconds: float) -> str:
 def page(found: dict[str, Round], seconds: float, litellm: str | None) -> str:
     nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "nginx"
     version = subprocess.run([nginx, "-v"], capture_output=True, text=True).stderr.strip()
-    versions = f"headgate {__version__}, Python {platform.python_version()}, {version.removeprefix('nginx version: ')}"
+    versions = version.removeprefix("nginx version: ")
     if litellm is not None:
         ask = "from importlib.metadata import version; print(version('litellm'))"
         said = subprocess.run([Path(litellm).with_name("python"), "-c", ask], capture_output=True, text=True)
@@ -314,7 +312,7 @@ def page(found: dict[str, Round], seconds: float, litellm: str | None) -> str:
     )
     return (
         "# The proxy, beside nginx and LiteLLM\n\n"
-        f"`{command}`, {datetime.now(UTC):%Y-%m-%d}; {versions}; loopback.\n\n"
+        f"{circumstances(command)} {versions}; loopback.\n\n"
         f"{about}\n\n{table(found)}\n\n{words}\n"
     )
 

@@ -29,6 +29,7 @@ import httpx2
 import openai
 
 import headgate
+from bench.report import circumstances
 from headgate.mock.api import MockPlan
 from headgate.mock.llm.key_budget import KeyBudget
 from headgate.mock.llm.language_api import tokens_of, write
@@ -191,11 +192,10 @@ def table(rows: list[Figures]) -> str:
 
 
 def page(rows: list[Figures], calls: int) -> str:
-    versions = f"openai {openai.__version__}, anthropic {anthropic.__version__}"
     return (
         "# The vendors' clients, with Headgate and without\n\n"
-        f"`python -m bench.sdks --write`, {time.strftime('%Y-%m-%d', time.gmtime())}; {versions}; "
-        f"`headgate mock` over loopback.\n\n"
+        f"{circumstances('python -m bench.sdks --write')} openai {openai.__version__}, "
+        f"anthropic {anthropic.__version__}; `headgate mock` over loopback.\n\n"
         f"{calls:,} calls, {AT_ONCE} under way, every fourth streamed; {RATE.amount:g} calls and {TOKENS.amount:,.0f} "
         f"tokens in {WINDOW:g} s, half of both from second {HALVED_AT:g} on. No client is told the limits. The first "
         'half of the calls is short of tokens, the second of calls. "Of the quota" is how long a caller that knew all '

@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any
 
 from bench.contenders.shared import WAYS, Make, ours
 from bench.redis_server import RedisServer
+from bench.report import circumstances
 
 RESULTS = Path(__file__).with_name("SHARING.md")
 ROUNDS = 5
@@ -97,7 +97,7 @@ def on_machine() -> float:
     return best
 
 
-def page(redis: dict[str, dict[str, float]], machine: float, took: float) -> str:
+def page(redis: dict[str, dict[str, float]], machine: float) -> str:
     mine, rival = redis["headgate"]["permits_s"], max(redis[name]["permits_s"] for name in list(WAYS)[1:4])
     rows = [
         f"| {name} | {figures['permits_s']:,.0f} | {mine / figures['permits_s']:.1f} | {figures['commands']:.4f} |"
@@ -119,8 +119,7 @@ def page(redis: dict[str, dict[str, float]], machine: float, took: float) -> str
             f"{PROCESSES} processes with {TASKS} tasks each on the machine store: {machine:,.0f} permits/s together. "
             f"Mark: at least 20,000: **{'met' if machine >= 20_000 else 'missed'}**.",
             "",
-            f"`python -m bench.sharing --write`, {time.strftime('%Y-%m-%d', time.gmtime())}, {took:.0f} s; "
-            f"CPython {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores.",
+            circumstances("python -m bench.sharing --write"),
             "",
         ]
     )
@@ -134,8 +133,7 @@ def main() -> None:
     if options.one:
         print(json.dumps(asyncio.run(drive(WAYS.get(options.one[0], ours), options.one[1]))))
         return
-    began = time.perf_counter()
-    text = page(on_redis(), on_machine(), time.perf_counter() - began)
+    text = page(on_redis(), on_machine())
     print(f"\n{text}")
     if options.write:
         RESULTS.write_text(text)

@@ -11,6 +11,7 @@ organisation's, for each model. Credentials of subscriptions are told the window
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..api import Reply
@@ -199,7 +200,7 @@ def _sign(reply: Reply, stamp: Stamp, model: str) -> Reply:
     body = reply.body | {"request_id": request_id} if failed else reply.body
     headers = {"request-id": request_id, "anthropic-organization-id": stamp.organization}
     headers["anthropic-workspace-id"] = stamp.project
-    return Reply(reply.status, body, headers | reply.headers, reply.content_type)
+    return replace(reply, body=body, headers=headers | reply.headers)
 
 
 ANTHROPIC = LanguageApi(

@@ -9,6 +9,7 @@ what is written does not count. OpenAI's chat completions are taken too, at /v1b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -118,7 +119,7 @@ def _error_body(error: ApiError, param: str | None) -> dict[str, Any]:
 
 
 def _sign(reply: Reply, stamp: Stamp, model: str) -> Reply:
-    return Reply(reply.status, reply.body, {"x-gemini-service-tier": "standard"} | reply.headers, reply.content_type)
+    return replace(reply, headers={"x-gemini-service-tier": "standard"} | reply.headers)
 
 
 GEMINI = LanguageApi(

@@ -23,6 +23,7 @@ OpenAI and Groq tell the numbers of a limit in the message: ``Limit 30000, Used 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ..api import Reply
@@ -118,7 +119,7 @@ def _sign_openai(reply: Reply, stamp: Stamp, model: str) -> Reply:
         "openai-project": stamp.project,
         "openai-version": "2020-10-01",
     }
-    return Reply(reply.status, reply.body, headers | reply.headers, reply.content_type)
+    return replace(reply, headers=headers | reply.headers)
 
 
 OPENAI = LanguageApi(
@@ -184,7 +185,7 @@ def _has_version(asked: MockRequest) -> None:
 
 def _sign_azure(reply: Reply, stamp: Stamp, model: str) -> Reply:
     headers = {"apim-request-id": stamp.token, "x-ms-region": "Mock", "x-ms-deployment-name": model}
-    return Reply(reply.status, reply.body, headers | reply.headers, reply.content_type)
+    return replace(reply, headers=headers | reply.headers)
 
 
 AZURE_OPENAI = LanguageApi(
@@ -230,7 +231,7 @@ def _sign_groq(reply: Reply, stamp: Stamp, model: str) -> Reply:
     body = reply.body
     if isinstance(body, dict) and "usage" in body:
         body = body | {"x_groq": {"id": f"req_{stamp.token}"}}
-    return Reply(reply.status, body, headers | reply.headers, reply.content_type)
+    return replace(reply, body=body, headers=headers | reply.headers)
 
 
 _BLOCKED = ApiError(
@@ -283,7 +284,7 @@ def _sign_mistral(reply: Reply, stamp: Stamp, model: str) -> Reply:
     headers = {"x-kong-request-id": stamp.token}
     if isinstance(reply.body, dict) and isinstance(usage := reply.body.get("usage"), dict):
         headers["x-ratelimit-tokens-query-cost"] = str(usage.get("total_tokens", 0))
-    return Reply(reply.status, reply.body, headers | reply.headers, reply.content_type)
+    return replace(reply, headers=headers | reply.headers)
 
 
 _UNAUTHORIZED = ApiError(401, "Unauthorized")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tests.chaos.crash_points import on_step
 
+from headgate.crawl.fetch.response import FetchResponse
 from headgate.crawl.frontier import FoundUrl, Reason
 from headgate.crawl.frontier.frontier import Frontier
-from headgate.crawl.output import Exchange, JsonlOutput, Page, Result, WarcOutput
+from headgate.crawl.output import JsonlOutput, Page, Result, WarcOutput
 
 HOSTS = 10
 PER_HOST = 4
@@ -30,6 +31,21 @@ def fate_of(number):
     if number % 13 == 6:
         return "redirects"
     return "works later" if number % 7 == 3 else "works"
+
+
+def response(url, body):
+    return FetchResponse(
+        url=url,
+        status=200,
+        headers={},
+        body=body,
+        content_type="text/html",
+        charset=None,
+        location=None,
+        latency=0.0,
+        took=0.0,
+        retry_after=None,
+    )
 
 
 class Run:
@@ -87,7 +103,7 @@ class Run:
             await self.frontier.put_off(visit, self.frontier.now() + 0.01, f"timeout: page {number}", attempts=1)
         else:
             page = Page(url=visit.url, final_url=visit.url, status=200, fetched_at=0.0, depth=visit.depth)
-            await self.frontier.finish(visit, Result(page, Exchange(status=200, body=b"%d" % number)), found)
+            await self.frontier.finish(visit, Result(page, response(visit.url, b"%d" % number)), found)
             os.write(self.seen, b"%d\n" % number)
 
 

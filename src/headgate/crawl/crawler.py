@@ -90,7 +90,7 @@ class Crawler:
         limiter.allow_unreported()  # every permit is reported; a few slow hosts at first are no silence
         outputs: tuple[Output, ...] = (
             *(() if output is None else (JsonlOutput(output),)),
-            *(() if warc is None else (WarcOutput(warc, description=f"crawl of {urls[0]}"),)),
+            *(() if warc is None else (WarcOutput(warc, description=f"crawl of {urls[0]}", agent=config.agent),)),
         )
         if len({one.path for one in outputs}) < len(outputs):
             raise ConfigError("warc and output are the same file; each needs its own")

@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._version import __version__
 from ..errors import ConfigError
+from .url import host_of
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from .fetch.response import FetchResponse
 
 LINE_ENDS = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"}
 """Some readers take these for the end of a line; JSON may write them otherwise."""
@@ -56,28 +59,18 @@ class Page:
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """The request and the response behind a page, for an output that keeps them."""
-
-    request_headers: Sequence[tuple[str, str]] = ()
-    status: int
-    headers: Sequence[tuple[str, str]] = ()
-    body: bytes = b""
-    """Unpacked, whatever the headers say."""
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a visit has brought."""
 
     page: Page
-    exchange: Exchange | None = None
+    response: FetchResponse | None = None
+    """The answer behind the page, for an output that keeps it."""
 
     @property
     def size(self) -> int:
         """Roughly, in bytes: how long it takes to pack."""
-        return len(self.page.text) + (len(self.exchange.body) if self.exchange is not None else 0)
+        return len(self.page.text) + (0 if self.response is None else len(self.response.body))
 
 
 class Output(Protocol):
@@ -143,12 +136,11 @@ def instant(at: float) -> str:
 # ``.warc.gz`` each record is compressed by itself, as readers of archives expect.
 #
 # The body is stored decompressed. Headers that describe how it was sent are renamed: a reader that believed them would
-# try to decompress it again. Secrets in the request are left out.
+# try to decompress it again. Of the request it has nothing that could hold a secret.
 
 ABOUT_THE_WAY = frozenset(("content-encoding", "content-length", "transfer-encoding"))
 RENAMED = "X-Crawler-"
 """Before the name of a header that was true of the answer as it came."""
-SECRET = frozenset(("authorization", "proxy-authorization", "cookie"))
 
 
 class WarcOutput:
@@ -156,10 +148,11 @@ class WarcOutput:
 
     packs = True
 
-    def __init__(self, path: str | os.PathLike[str], *, description: str = "") -> None:
+    def __init__(self, path: str | os.PathLike[str], *, description: str = "", agent: str = "headgate") -> None:
+        """``agent`` is the User-Agent of the requests."""
         self.path = os.fspath(path)
         self._gzip = self.path.endswith(".gz")
-        self._description = description
+        self._description, self._agent = description, agent
         self._headers = _warcio("statusandheaders").StatusAndHeaders
         self._warc_writer = _warcio("warcwriter").WARCWriter
 
@@ -175,38 +168,30 @@ class WarcOutput:
         return buffer.getvalue()
 
     def record(self, result: Result) -> bytes:
-        page, exchange = result.page, result.exchange
-        if exchange is None:
-            raise ConfigError(f"a web archive needs request and response; {page.url} has none")
-        buffer, writer = self._writer()
-        response = self._response(writer, page, exchange)
-        writer.write_request_response_pair(self._request(writer, page, exchange), response)
-        return buffer.getvalue()
-
-    def _response(self, writer: Any, page: Page, exchange: Exchange) -> Any:
-        headers = [*_true_of_the_body(exchange.headers), ("Content-Length", str(len(exchange.body)))]
-        return writer.create_warc_record(
-            page.url,
-            "response",
-            payload=BytesIO(exchange.body),
-            length=len(exchange.body),
-            http_headers=self._headers(str(exchange.status), headers, "HTTP/1.1"),
-            warc_headers_dict={"WARC-Date": instant(page.fetched_at)},
-        )
-
-    def _request(self, writer: Any, page: Page, exchange: Exchange) -> Any:
+        page, response = result.page, result.response
+        assert response is not None  # the crawl keeps it for this output
         target = "/" + page.url.split("/", 3)[3] if page.url.count("/") > 2 else "/"
-        headers = [
-            (_one_line(name), _one_line(value))
-            for name, value in exchange.request_headers
-            if name.lower() not in SECRET
-        ]
-        return writer.create_warc_record(
-            page.url,
-            "request",
-            http_headers=self._headers(f"GET {target} HTTP/1.1", headers, is_http_request=True),
-            warc_headers_dict={"WARC-Date": instant(page.fetched_at)},
+        asked_with = [("User-Agent", _one_line(self._agent)), ("Host", host_of(page.url))]
+        headers = [*_true_of_the_body(response.headers.items()), ("Content-Length", str(len(response.body)))]
+        about = {"WARC-Date": instant(page.fetched_at)}
+        buffer, writer = self._writer()
+        writer.write_request_response_pair(
+            writer.create_warc_record(
+                page.url,
+                "request",
+                http_headers=self._headers(f"GET {target} HTTP/1.1", asked_with, is_http_request=True),
+                warc_headers_dict=about.copy(),
+            ),
+            writer.create_warc_record(
+                page.url,
+                "response",
+                payload=BytesIO(response.body),
+                length=len(response.body),
+                http_headers=self._headers(str(response.status), headers, "HTTP/1.1"),
+                warc_headers_dict=about.copy(),
+            ),
         )
+        return buffer.getvalue()
 
     def _writer(self) -> tuple[BytesIO, Any]:
         buffer = BytesIO()

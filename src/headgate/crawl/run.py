@@ -129,8 +129,7 @@ class CrawlRun:
             agent=config.robots_agent,
             follow=setup.follow,
             extract=setup.extract,
-            keeps_exchange=any(isinstance(output, WarcOutput) for output in setup.outputs),
-            user_agent=config.agent,
+            keeps_response=any(isinstance(output, WarcOutput) for output in setup.outputs),
         )
         self._pipeline = Pipeline(
             pool=self._pool,

@@ -17,7 +17,7 @@ from ...events import call_hook
 from ..fetch.gated_fetcher import Fetched
 from ..fetch.response import FetchResponse
 from ..frontier import FoundUrl, Visit
-from ..output import Exchange, Page, Result
+from ..output import Page, Result
 from ..sitemap import Sitemap, read_sitemap
 from ..url import DEEPEST_SITEMAP, Scope, host_of, trap_shape
 from .extract import Extracted, Link, extract, is_loaded
@@ -50,13 +50,11 @@ class PageProcessor:
         agent: str,
         follow: Follow | None,
         extract: Extract | None,
-        keeps_exchange: bool,
-        user_agent: str,
+        keeps_response: bool,
     ) -> None:
-        """``agent``: robots rules are read for it. ``keeps_exchange``: whether an output wants request and response;
-        the request had this ``user_agent``."""
+        """``agent``: robots rules are read for it. ``keeps_response``: whether an output wants the whole answer."""
         self._scope, self._follow, self._extract = scope, follow, extract
-        self._agent, self._keeps_exchange, self._user_agent = agent, keeps_exchange, user_agent
+        self._agent, self._keeps_response = agent, keeps_response
         self._full: set[tuple[str, str]] = set()
         """Hosts and kinds of which no more URLs are taken."""
 
@@ -83,8 +81,7 @@ class PageProcessor:
             and self._is_in_scope(one := FoundUrl(link.url, visit.depth + 1, visit.url))
             and self._is_followed(page, link)
         ]
-        exchange = self._exchange(visit, response) if self._keeps_exchange else None
-        return Result(page, exchange), followed, ""
+        return Result(page, response if self._keeps_response else None), followed, ""
 
     def _listed(self, visit: Visit, sitemap: Sitemap) -> list[FoundUrl]:
         """Pages are a link further than their sitemap; further sitemaps stand behind it."""
@@ -132,14 +129,6 @@ class PageProcessor:
         said = dict(self._extract(page, fetched) or {})
         json.dumps(said, allow_nan=False)
         return said
-
-    def _exchange(self, visit: Visit, response: FetchResponse) -> Exchange:
-        return Exchange(
-            request_headers=(("User-Agent", self._user_agent), ("Host", visit.host)),
-            status=response.status,
-            headers=tuple(response.headers.items()),
-            body=response.body,
-        )
 
     def _is_followed(self, page: Page, link: Link) -> bool:
         return self._follow is None or bool(call_hook(self._follow, bool, page, link))

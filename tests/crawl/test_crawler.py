@@ -830,6 +830,6 @@ def test_leaving_robots_out_of_reach_for_long_wears_nobody_out(tmp_path):
 
 
 def test_what_is_not_installed_is_said_with_what_to_do(monkeypatch):
-    monkeypatch.setattr("headgate.crawl.crawler.PARTS", ("protego", "no_such_package"))
+    monkeypatch.setattr("headgate.crawl.crawler.REQUIRED_PACKAGES", ("protego", "no_such_package"))
     with pytest.raises(ConfigError, match=r"a crawl needs no_such_package: pip install 'headgate\[crawl\]'"):
         Crawler("http://example.org/")

@@ -46,7 +46,7 @@ NOT_TAKEN = 64
 MOST_SEEDS = 1_000_000
 EVERYWHERE = "*"
 """Among the hosts of a crawl: no host is outside."""
-PARTS = ("protego", "selectolax", "trafilatura", "lxml_html_clean")
+REQUIRED_PACKAGES = ("protego", "selectolax", "trafilatura", "lxml_html_clean")
 """Packages that read robots.txt and pages; only a crawl needs them. trafilatura does not name the last one itself."""
 
 
@@ -80,7 +80,7 @@ class Crawler:
         everywhere: a ``CredentialCoordinator`` for each origin, or a pair of one and another header than
         ``Authorization: Bearer {secret}``. ``resolver`` and ``fetch`` take the place of the system's own.
         """
-        _check_parts()
+        _check_packages()
         config = CrawlConfig() if config is None else config
         urls = seeds_of((seeds,) if isinstance(seeds, str) else seeds)
         clock = clock or (limiter.clock if limiter is not None else SystemClock())
@@ -245,8 +245,8 @@ class Crawler:
         return run.report
 
 
-def _check_parts() -> None:
-    missing = [name for name in PARTS if find_spec(name) is None]
+def _check_packages() -> None:
+    missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
     if missing:
         raise ConfigError(f"a crawl needs {' and '.join(missing)}: pip install 'headgate[crawl]'")
 

@@ -71,10 +71,10 @@ class Rules:
     def parse(cls, body: bytes, agent: str) -> Rules:
         """The lines for this agent, or else those for all agents. Never raises; ``problem`` names what was wrong."""
         problems: list[str] = []
-        reading = _Reading(agent)
-        reading.read(_lines(body, problems))
-        problems += reading.problems()
-        return reading.rules(problems)
+        parser = _RobotsParser(agent)
+        parser.read(_lines(body, problems))
+        problems += parser.problems()
+        return parser.rules(problems)
 
     def allows(self, url: str) -> bool:
         """Whether this URL may be asked for. Of a URL that cannot be read: no."""
@@ -120,7 +120,7 @@ def _lines(body: bytes, problems: list[str]) -> Iterable[str]:
     return _LINE_END.split(text)
 
 
-class _Reading:
+class _RobotsParser:
     """One pass over the lines, keeping those of two groups: this agent's and those for all."""
 
     def __init__(self, agent: str) -> None:

@@ -30,7 +30,7 @@ from multidict import CIMultiDict
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .client_gate import Passing, as_client_error, refusal_kinds
 from .gated_request import GatedRequest
-from .origins import FirstHop, first_hop, is_secret, origin_of, strip
+from .origins import FirstHop, first_hop, is_secret, origin_of, strip_secrets
 from .request import OutgoingRequest
 from .response_reader import LARGEST_ERROR, has_readable_error, unpacked, unpacked_headers
 
@@ -41,10 +41,10 @@ NEVER_PAUSES = 1 << 40
 """Bytes in a buffer that would stop its connection: there is none behind ours, and the one inside stops its own."""
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_given_up: ContextVar[tuple[Any, aiohttp.ClientRequest, Exception] | None] = ContextVar("given_up", default=None)
+_last_failure: ContextVar[tuple[Any, aiohttp.ClientRequest, Exception] | None] = ContextVar("failure", default=None)
 """What was raised last in this task, and for which request: aiohttp may send another one in its place."""
 
-_beyond: ContextVar[aiohttp.ClientRequest | None] = ContextVar("beyond", default=None)
+_request_beyond_gate: ContextVar[aiohttp.ClientRequest | None] = ContextVar("beyond", default=None)
 """The request that is beyond a gate in this task: it must not come to another."""
 
 
@@ -93,7 +93,7 @@ class Middleware:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         _raise_again(request)
-        if _beyond.get() is request:
+        if _request_beyond_gate.get() is request:
             raise ConfigError("middlewares has two gates, so a request would wait twice; remove one")
         self._close_with(request.session.connector)
         redirects = self._next_hop(request)
@@ -112,7 +112,7 @@ class Middleware:
                 with _carrying(request.headers, gated.headers()), _beyond_gate(request):
                     return await handler(request)
             except TimeoutError:
-                if _is_up(request):
+                if _has_timed_out(request):
                     outgoing.can_repeat_body = False  # the time is up for the request, not for this attempt alone
                 raise
 
@@ -123,7 +123,7 @@ class Middleware:
         try:
             response = await gated.send_async(send, receive, _close_response, partial(as_client_error, kinds=_REFUSALS))
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            _given_up.set((request._timer, request, error))
+            _last_failure.set((request._timer, request, error))
             raise
         if response.status in _REDIRECTS:
             self._remember(redirects, response)
@@ -144,7 +144,7 @@ class Middleware:
         redirects = self._redirected.get(id(request._timer))
         if redirects is None:
             return _Redirects(request._timer, first_hop(url, headers))
-        redirects.first = strip(redirects.first, url, headers)
+        redirects.first = strip_secrets(redirects.first, url, headers)
         redirects.left_origin |= origin_of(url) != redirects.first.origin
         if redirects.left_origin:
             for name in [name for name in headers if is_secret(name) and name.lower() != "cookie"]:
@@ -163,16 +163,16 @@ class Middleware:
 
 def _raise_again(request: aiohttp.ClientRequest) -> None:
     """aiohttp repeats some failures once by itself, with a new request: the gate has done what may be done."""
-    given_up = _given_up.get()
-    if given_up is None:
+    failure = _last_failure.get()
+    if failure is None:
         return
-    _given_up.set(None)
-    timer, before, error = given_up
+    _last_failure.set(None)
+    timer, before, error = failure
     if timer is request._timer and before is not request:
         raise error
 
 
-def _is_up(request: aiohttp.ClientRequest) -> bool:
+def _has_timed_out(request: aiohttp.ClientRequest) -> bool:
     try:
         request._timer.assert_timeout()
     except TimeoutError:
@@ -192,11 +192,11 @@ def _close(close: Callable[..., Awaitable[None]], passing: Passing, **how: Any) 
 @contextmanager
 def _beyond_gate(request: aiohttp.ClientRequest) -> Iterator[None]:
     """While a request is beyond the gate."""
-    token = _beyond.set(request)
+    token = _request_beyond_gate.set(request)
     try:
         yield
     finally:
-        _beyond.reset(token)
+        _request_beyond_gate.reset(token)
 
 
 @contextmanager

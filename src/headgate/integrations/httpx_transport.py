@@ -22,7 +22,7 @@ from ..reason_text import not_sent_text
 from .client_gate import ClientGate, Refusals, as_client_error, is_spend_stop
 from .fallback import RequestRoute, refusal_in_bytes
 from .gated_request import GatedRequest, leaked_requests
-from .origins import first_hop, strip
+from .origins import first_hop, strip_secrets
 from .request import OutgoingRequest
 from .response_reader import LARGEST_ERROR, has_readable_error, unpacked
 
@@ -50,7 +50,7 @@ class _Sending:
         self._gate, self._request = gate, request
         url = str(request.url)
         known = request.extensions.get(FIRST_HOP)
-        hop = first_hop(url, request.headers) if known is None else strip(known, url, request.headers)
+        hop = first_hop(url, request.headers) if known is None else strip_secrets(known, url, request.headers)
         request.extensions = {**request.extensions, FIRST_HOP: hop}
         body: bytes | None = None
         with suppress(self._library.RequestNotRead):

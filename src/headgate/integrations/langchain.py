@@ -116,7 +116,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
         permit = self._end(run_id)
         if permit is None:  # it came from a cache
             return
-        usage, headers = _said(response)
+        usage, headers = _usage_and_headers(response)
         real = None
         if usage is not None and self._usual:
             counted = settled("", usage, None)
@@ -170,7 +170,7 @@ class RateLimiter(BaseRateLimiter, BaseCallbackHandler):
             permit.release()
 
 
-def _said(result: LLMResult) -> tuple[Usage | None, Mapping[str, str] | None]:
+def _usage_and_headers(result: LLMResult) -> tuple[Usage | None, Mapping[str, str] | None]:
     """The tokens that a call took, and the headers of its answer, where the model hands them on."""
     message = next((getattr(one, "message", None) for several in result.generations for one in several), None)
     usage = getattr(message, "usage_metadata", None) or (result.llm_output or {}).get("token_usage") or {}

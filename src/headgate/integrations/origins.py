@@ -110,7 +110,7 @@ def first_hop(url: str, headers: MutableMapping[str, str]) -> FirstHop:
     return FirstHop(origin_of(url), frozenset(_cookies(headers)))
 
 
-def strip(first: FirstHop, url: str, headers: MutableMapping[str, str]) -> FirstHop:
+def strip_secrets(first: FirstHop, url: str, headers: MutableMapping[str, str]) -> FirstHop:
     """Take out of a later hop's headers what belongs to the first. Returns what the hop after it is compared with."""
     origin = origin_of(url)
     if origin == first.origin and origin:

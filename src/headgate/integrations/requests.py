@@ -19,7 +19,7 @@ from requests.adapters import DEFAULT_POOLBLOCK, DEFAULT_POOLSIZE, HTTPAdapter
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from . import urllib3 as gated
 from .client_gate import Passing, as_client_error, refusal_kinds
-from .origins import first_hop, strip
+from .origins import first_hop, strip_secrets
 
 __all__ = ["Adapter", "GateClosedError", "GateRefusedError", "GateTimeoutError", "OutOfTimeError", "gate"]
 
@@ -112,7 +112,7 @@ class Adapter(HTTPAdapter):
         headers: Any = request.headers
         hooks: dict[str, Any] = request.hooks
         known = hooks.pop(_FIRST_HOP, None)
-        hop = first_hop(url, headers) if known is None else strip(known, url, headers)
+        hop = first_hop(url, headers) if known is None else strip_secrets(known, url, headers)
         try:
             response = super().send(request, *args, **options)
         except Refused as error:
@@ -122,7 +122,7 @@ class Adapter(HTTPAdapter):
         if response.is_redirect:
             hooks[_FIRST_HOP] = hop
             response.request = request.copy()
-            strip(first_hop(url, headers), _target(url, response.headers["location"]), headers)
+            strip_secrets(first_hop(url, headers), _target(url, response.headers["location"]), headers)
         return response
 
 

@@ -26,7 +26,7 @@ from ..core.retry import RetryBudget
 from ..core.signal import Signal
 from ..errors import CircuitOpenError, Refused
 from ..limiter import AdaptiveRateLimiter, Permit
-from .origins import FirstHop, is_secret, origin_of, strip
+from .origins import FirstHop, is_secret, origin_of, strip_secrets
 
 PERMIT_KEPT = 1.0
 """Seconds that a permit is kept for a request; then it goes back."""
@@ -206,7 +206,7 @@ def secrets_to_drop(meta: MutableMapping[str, Any], url: str, headers: Iterable[
     carried = {name: "" for name in headers if is_secret(name) and name.lower() not in _KEPT_BY_SCRAPY}
     names = list(carried)
     if known is not None and known[0] in (url, came_from(meta)):
-        first = strip(FirstHop(known[1], frozenset()), url, carried)
+        first = strip_secrets(FirstHop(known[1], frozenset()), url, carried)
     meta[HOP] = (url, first.origin)
     return [name for name in names if name not in carried]
 

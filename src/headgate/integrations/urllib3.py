@@ -32,7 +32,7 @@ from urllib3.exceptions import TimeoutError as TheirTimeoutError
 from ..errors import CircuitOpenError, ConfigError, Refused, TimeBudgetExceededError, WaitTooLongError
 from .client_gate import Passing, as_client_error, refusal_kinds
 from .gated_request import GatedRequest, leaked_requests
-from .origins import first_hop, strip
+from .origins import first_hop, strip_secrets
 from .request import OutgoingRequest
 from .response_reader import LARGEST_ERROR, has_readable_error, unpacked, unpacked_headers
 
@@ -187,7 +187,7 @@ def _on_this_hop(retries: urllib3.Retry, url: str, headers: Any) -> Any:
     own: MutableMapping[str, str] = urllib3.HTTPHeaderDict(headers)
     first = first_hop(past[0], own)
     for hop in (*past[1:], url):  # what was taken off elsewhere stays off at home
-        first = strip(first, hop, own)
+        first = strip_secrets(first, hop, own)
     return own
 
 

@@ -119,22 +119,22 @@ _BY_CLASS = {
 
 def response_behind(exc: BaseException) -> object | None:
     """The answer of this exception or of the first one along its causes that says anything about the server."""
-    speaker, known = _speaker(exc)
-    return None if speaker is None or known is Outcome.INVALID else response_of(speaker)
+    cause, known = _informative_cause(exc)
+    return None if cause is None or known is Outcome.INVALID else response_of(cause)
 
 
 def body_behind(exc: BaseException) -> Mapping[str, object] | None:
     """... and the error that a client has found inside of the answer."""
-    speaker, known = _speaker(exc)
-    return None if speaker is None or known is Outcome.INVALID else body_of(speaker)
+    cause, known = _informative_cause(exc)
+    return None if cause is None or known is Outcome.INVALID else body_of(cause)
 
 
 def outcome_of_class(exc: BaseException) -> Outcome | None:
     """... and what its class says: the server failed, or the call never made sense; None if it says nothing."""
-    return _speaker(exc)[1]
+    return _informative_cause(exc)[1]
 
 
-def _speaker(exc: BaseException) -> tuple[BaseException | None, Outcome | None]:
+def _informative_cause(exc: BaseException) -> tuple[BaseException | None, Outcome | None]:
     """Of an exception and its causes the first that says anything about the server; and what its class says."""
     current: BaseException | None = exc
     for _ in range(MOST_CAUSES):

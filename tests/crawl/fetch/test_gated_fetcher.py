@@ -8,7 +8,14 @@ import pytest
 from headgate import AdaptiveRateLimiter, CredentialCoordinator, Outcome, RateLimitConfig, Signal
 from headgate.crawl.config import CrawlConfig
 from headgate.crawl.fetch.credentials import FetchPermit, keys_by_origin
-from headgate.crawl.fetch.gated_fetcher import LONGEST_IN_LINE, Deferred, Fetched, FetchFailed, GatedFetcher, Redirected
+from headgate.crawl.fetch.gated_fetcher import (
+    LONGEST_PERMIT_WAIT,
+    Deferred,
+    Fetched,
+    FetchFailed,
+    GatedFetcher,
+    Redirected,
+)
 from headgate.crawl.fetch.response import FetchError, FetchResponse
 from headgate.crawl.frontier import Reason, Visit
 from headgate.lab.virtual_time import run
@@ -205,7 +212,7 @@ def test_a_host_that_asks_for_an_hour_is_put_off_instead_of_waited_for():
     fate, waited = run(main)
     assert isinstance(fate, Deferred)
     assert waited == 0.0
-    assert fate.seconds > 3500.0 > LONGEST_IN_LINE
+    assert fate.seconds > 3500.0 > LONGEST_PERMIT_WAIT
 
 
 def test_a_cancelled_fetch_gives_its_permit_back():

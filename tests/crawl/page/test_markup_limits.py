@@ -77,7 +77,7 @@ def test_a_page_is_never_deeper_than_it_was_taken_for(seeds: range) -> None:
 
 def deepest_seen(body: bytes) -> int:
     """How deep the look gets, by the work it counts: each tag adds what is open."""
-    look = markup_limits._Look(body)
+    look = markup_limits._TagScan(body)
     deepest = 0
     start, end = look._start, look._end
 
@@ -91,7 +91,7 @@ def deepest_seen(body: bytes) -> int:
         end(name)
 
     look._start, look._end = started, ended  # type: ignore[method-assign]
-    look.through()
+    look.run()
     return deepest
 
 

@@ -44,7 +44,7 @@ REFUSED_FOR = 1.0
 """Seconds to wait after a refusal that does not say for how long."""
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
-LONGEST_IN_LINE = 30.0
+LONGEST_PERMIT_WAIT = 30.0
 """Seconds a permit is waited for; a host that must be left alone for longer is put off."""
 
 Fetch = Callable[..., Awaitable[FetchResponse]]
@@ -145,7 +145,7 @@ class GatedFetcher:
     async def _acquire_with(self, keys: OriginCredentials) -> FetchPermit:
         """A credential, then a permit of its own pace; one that has to rest by then is given back for another."""
         while True:
-            lease = await keys.acquire(LONGEST_IN_LINE)
+            lease = await keys.acquire(LONGEST_PERMIT_WAIT)
             try:
                 permit = await self._permit(keys.gate_key(lease.label))
             except BaseException:
@@ -157,7 +157,7 @@ class GatedFetcher:
             both.abandon()
 
     async def _permit(self, key: str) -> Permit:
-        return await self._limiter.acquire_async(key, max_wait=LONGEST_IN_LINE)
+        return await self._limiter.acquire_async(key, max_wait=LONGEST_PERMIT_WAIT)
 
     async def fetch(self, visit: Visit, fetch_permit: FetchPermit) -> FetchOutcome:
         """Fetch, tell the gate, end the permit, and say what becomes of the URL."""

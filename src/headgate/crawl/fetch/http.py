@@ -48,12 +48,12 @@ class HttpFetcher:
     def __init__(
         self,
         config: CrawlConfig,
-        headers: Mapping[str, Mapping[str, str]] | None,
+        headers: Mapping[str, Mapping[str, str]],
         resolver: AbstractResolver | None,
         room: MemoryBudget,
         hosts: Callable[[], int],
     ) -> None:
-        """``hosts`` says how many are in memory."""
+        """``headers`` are by origin; ``hosts`` says how many are in memory."""
         self._config, self._headers, self._resolver, self._room, self._hosts = config, headers, resolver, room, hosts
         self._guard = SsrfGuard(allow_private=config.allow_private, allowed_hosts=config.allowed_hosts)
         self._limits = FetchLimits(
@@ -94,7 +94,7 @@ class HttpFetcher:
 
     def _headers_for(self, origin: str) -> Mapping[str, str]:
         """The caller's own; of very many hosts none stays connected, or there would soon be no more connections."""
-        given = {} if self._headers is None else self._headers.get(origin, {})
+        given = self._headers.get(origin, {})
         return given if self._hosts() <= STAY_CONNECTED else {"Connection": "close", **given}
 
 

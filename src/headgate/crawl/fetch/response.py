@@ -230,7 +230,7 @@ class ResponseReader:
                 for part in unpacking.feed(piece):
                     await self._make_room(len(part))
                     content += part
-                    self._judge(len(content), unpacking.taken, largest)
+                    self._check_size(len(content), unpacking.taken, largest)
             if unpacking is not None:
                 unpacking.finish()
         except DecompressError as error:
@@ -269,7 +269,7 @@ class ResponseReader:
         self._body_at += paused
         self.alarm.reschedule(self._total_at)
 
-    def _judge(self, unpacked: int, taken: int, largest: int) -> None:
+    def _check_size(self, unpacked: int, taken: int, largest: int) -> None:
         if unpacked > self._limits.largest_ratio * taken and unpacked > min(UNSUSPECTED, largest):
             raise self._problem(FetchProblem.BOMB, f"sent {taken:,} bytes that decompress to more than {unpacked:,}")
         if unpacked > largest:

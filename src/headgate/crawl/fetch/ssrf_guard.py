@@ -168,14 +168,14 @@ class GuardedConnector(aiohttp.TCPConnector):
     ) -> Connection:
         host = req.url.host or ""
         if kind_of(host) != NO_ADDRESS:  # aiohttp looks nothing up for these
-            _judge(self.guard, host, host)
+            _check_address(self.guard, host, host)
         elif host.rpartition(".")[2][:1].isdigit() and (why_not := unfit(f"http://{host}/")) is not None:
             raise RefusedAddress(host, why_not)  # nor for 127.1 and its like, in some of its versions
         connection = await super().connect(req, traces, timeout)
         try:
             peer = None if connection.transport is None else connection.transport.get_extra_info("peername")
             if peer is not None:
-                _judge(self.guard, host, peer[0])
+                _check_address(self.guard, host, peer[0])
         except RefusedAddress:
             connection.close()
             raise
@@ -194,7 +194,7 @@ class _GuardedResolver(AbstractResolver):
         found = (await self._look_up(host, port, family))[:MOST_ANSWERS]
         allowed = [one for one in found if self._guard.why_not(host, one["host"]) is None]
         if found and not allowed:
-            _judge(self._guard, host, found[0]["host"])
+            _check_address(self._guard, host, found[0]["host"])
         if not allowed:
             raise OSError(f"{host} cannot be resolved")
         return allowed
@@ -212,7 +212,7 @@ def is_for_private(host: str) -> bool:
     return any(kind_of(str(address)) in _LIFTED_FOR_PRIVATE for address in addresses[:MOST_ANSWERS])
 
 
-def _judge(guard: SsrfGuard, host: str, address: str) -> None:
+def _check_address(guard: SsrfGuard, host: str, address: str) -> None:
     why_not = guard.why_not(host, address)
     if why_not is not None:
         raise RefusedAddress(host, why_not)

@@ -143,7 +143,7 @@ class FrontierTransaction:
 
     def take(self, limit: int) -> list[tuple[int, Visit]]:
         """Each with its host's number. From each host in line one, then from each another, and so on."""
-        self._awake()
+        self._wake_due()
         self._write()
         hosts = self._ask(schema.IN_LINE, self.now, limit)
         if not hosts:
@@ -232,7 +232,7 @@ class FrontierTransaction:
         self._totals[STATES[old].value] -= 1
         self._totals[STATES[new].value] += 1
 
-    def _awake(self) -> None:
+    def _wake_due(self) -> None:
         """Make deferred URLs whose time has come wait for a fetch again."""
         if self.now < self._due_at:
             return

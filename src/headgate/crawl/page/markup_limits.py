@@ -87,7 +87,7 @@ def parseable_prefix(body: bytes) -> tuple[bytes, str]:
     if tags <= EASY_TAGS and tags * _repeated(body) <= MOST_REPEATED and not _MANY_ATTRIBUTES.search(body):
         return body, ""
     body = without_lettering(body)
-    end, problem = _Look(body).through()
+    end, problem = _TagScan(body).run()
     return (body, "") if end is None else (body[:end], problem)
 
 
@@ -101,8 +101,8 @@ def _repeated(body: bytes) -> int:
     return min(len(lettering), 3 * len(set(lettering)))
 
 
-class _Look:
-    """One look through the tags of a page."""
+class _TagScan:
+    """One pass over the tags of a page."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -111,7 +111,7 @@ class _Look:
         self.sure = True
         """Whether it is still certain what ends where."""
 
-    def through(self) -> tuple[int | None, str]:
+    def run(self) -> tuple[int | None, str]:
         """Where to cut and why; None if nowhere."""
         body, position = self.body, 0
         tags = work = attributes = 0

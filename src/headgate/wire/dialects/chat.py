@@ -24,12 +24,12 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from ...core.decision import LONGEST_WAIT, Outcome
+from ...core.decision import Outcome
 from ...core.signal import SUBSCRIPTION, Limit
 from ..dialect import Dialect, read_flat_error
 from ..error_body import UNKNOWN_MODEL, ErrorDetails, Json, code_text, outcome_of_codes, status_in
 from ..headers import WINDOWS, scan_headers
-from ..limits import limits_of
+from ..limits import count_of, limits_of
 from ..retry_after import EPOCH_MILLISECONDS_FROM, Arrival, duration, number, within_bounds
 
 LONGEST_MESSAGE = 1024
@@ -97,7 +97,8 @@ def _read_message(message: str, details: ErrorDetails) -> None:
     if not (numbers := re.search(_NUMBERS, message)):
         return
     details.dialect = "groq" if " for model " in message else "openai"
-    sign, allowed, used, requested = numbers[1], _count(numbers[2]), _count(numbers[3]), _count(numbers[4])
+    sign, *written = numbers.groups(default="")
+    allowed, used, requested = (count_of(digits.replace(",", "")) for digits in written)
     details.limits = (
         Limit(
             dimension=_COUNTED.get(sign[0], "requests"),
@@ -127,11 +128,6 @@ def _read_metadata(metadata: Json, message: object, details: ErrorDetails, arriv
         details.reason = code_text(message.removeprefix(_OPENROUTER_LIMIT).split(".")[0].strip())
         if "per-day" in details.reason:
             details.outcome = Outcome.QUOTA_EXHAUSTED
-
-
-def _count(digits: str | None) -> float | None:
-    found = None if digits is None else number(digits.replace(",", ""))
-    return None if found is None else min(found, LONGEST_WAIT * 1e9)
 
 
 # ---------------------------------------------------------------------- Anthropic's subscriptions

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from headgate.cli.commands.run_progress import RunProgress
+from headgate.cli.commands.run_display import RunProgress
 
 WIDTH, HEIGHT = 100, 40
 GOOD, BAD = "sk-good-0123456789abcdef", "sk-bad-0123456789abcdef"

@@ -5,7 +5,7 @@ import asyncio
 from headgate.batch.input import Rows
 from headgate.batch.job import Job
 from headgate.batch.target import TargetConfig
-from headgate.cli.commands.run_progress import ProgressSampler
+from headgate.cli.commands.run_display import ProgressSampler
 from headgate.observe.monitor import RunMonitor
 
 

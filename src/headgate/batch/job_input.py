@@ -11,74 +11,15 @@ from typing import Any, Literal
 from ..engine.database import storable
 from ..engine.output_file import Compression
 from ..errors import InputError
-from ..limiter.permit import Cost
-from ..sqlite_file import scratch
-from .endpoints import InvalidPathError
 from .input.readers import BatchReader, read_in_thread
 from .input.rows import BrokenRowError, InputRow, Rows, same_name
 from .input.shapes import CsvRecords
 from .ledger import Claim, Counts, Row, RowState
 from .ledger.sqlite import SqliteLedger
-from .target import Target
+from .row_targets import RowValidator
 
-MOST_MODELS = 100
-"""Models with a gate key of their own; those beyond share one."""
 ROWS_AT_ONCE = 1000
 CHUNK = 1 << 20
-
-
-class RowValidator:
-    """Whether a row can be sent, under which key and for how much."""
-
-    def __init__(self, target: Target, *, has_cap: bool, counts_tokens: Callable[[str], bool], name: str = "") -> None:
-        """``has_cap``: on money, which takes prices. ``counts_tokens``: whether a key's tokens must fit anything.
-        ``name``: what keys of a fallback begin with, whose rows have no tier."""
-        self._name = name
-        self._target, self._prices, self._has_cap, self._counts_tokens = target, target.prices, has_cap, counts_tokens
-        self._keys: dict[str, tuple[str, bool]] = {}
-        """By model and tier."""
-        self.owners: dict[str, str] = {}
-        """By the key of a tier: the key of its model, where it shares the limits of that."""
-        self._valid_path: str | None = None
-
-    def check(self, row: InputRow) -> None:
-        """Raises ``BrokenRowError`` for a row that cannot be sent, and so does the row from then on."""
-        request = row.request()
-        if request.path != self._valid_path:  # most rows ask for the same
-            try:
-                self._target.endpoint.url(request.path or self._target.config.path)
-            except InvalidPathError as error:
-                raise row.reject(str(error)) from None
-            self._valid_path = request.path
-        if self._has_cap and not self._prices.is_known(request.model):
-            what = f"no price for model {request.model[:80]!r}, which max_cost needs"
-            raise row.reject(f"{what} (a price for '*' covers all models)")
-
-    def key(self, row: InputRow) -> str:
-        """Vendors count for each model by itself, and its flex tier may be full while the usual one is not. The key is
-        displayed, so a name with control characters is not used."""
-        request = row.request()
-        model = self._target.model_of(request)[:80]
-        tier = "" if self._name else request.tier
-        if tier:
-            model = f"{model}/{tier}"
-        known = self._keys.get(model)
-        if known is None:
-            key = name = self._name or self._target.endpoint.name
-            if model and model.isprintable() and len(self._keys) < MOST_MODELS:
-                key = f"{name}/{model}"
-                if tier and not self._target.has_own_tiers:
-                    self.owners[key] = key.removesuffix(f"/{tier}")
-            known = key, self._counts_tokens(key)
-            if key != name:
-                self._keys[model] = known
-        key, row.counts_tokens = known
-        return key
-
-    def cost(self, row: InputRow) -> Cost:
-        """Tokens are estimated only where they must fit something: it takes longer than all else about a row. Its
-        ``key`` is asked for first, and says whether they must."""
-        return self._target.cost(row) if row.counts_tokens else 1
 
 
 class JobLedger(SqliteLedger):
@@ -216,21 +157,3 @@ class RowCount:
         except OSError:
             return
         self.rows = max(0, ends + (last != b"\n") - self._has_header)
-
-
-class RowNames:
-    """The names of rows where there is no ledger: kept on disk, so that millions of them cost no memory."""
-
-    def __init__(self) -> None:
-        self._names = scratch()
-        self._names.execute("CREATE TABLE names (name TEXT PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID")
-
-    def line_before(self, name: str, line: int) -> int | None:
-        """The line on which this name was seen first, if it was before."""
-        if self._names.execute("INSERT OR IGNORE INTO names VALUES (?, ?)", (name, line)).rowcount:
-            return None
-        (first,) = self._names.execute("SELECT line FROM names WHERE name = ?", (name,)).fetchone()
-        return int(first)
-
-    def close(self) -> None:
-        self._names.close()

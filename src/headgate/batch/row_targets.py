@@ -18,15 +18,73 @@ from ..core.fallback import PRIMARY
 from ..errors import ConfigError, Failed
 from ..limiter.permit import Cost
 from ..resilience.fallback import Fallback, accepted_reasons
+from .endpoints import InvalidPathError
 from .input.rows import InputRow
 from .item import Result
-from .job_input import RowValidator
 from .pricing import Prices
 from .stalls import NoResponseMonitor
 from .target import RowAnswer, RowContext, Target, TargetConfig
 
 if TYPE_CHECKING:
     from ..credentials import CredentialCoordinator
+
+
+MOST_MODELS = 100
+"""Models with a gate key of their own; those beyond share one."""
+
+
+class RowValidator:
+    """Whether a row can be sent, under which key and for how much."""
+
+    def __init__(self, target: Target, *, has_cap: bool, counts_tokens: Callable[[str], bool], name: str = "") -> None:
+        """``has_cap``: on money, which takes prices. ``counts_tokens``: whether a key's tokens must fit anything.
+        ``name``: what keys of a fallback begin with, whose rows have no tier."""
+        self._name = name
+        self._target, self._prices, self._has_cap, self._counts_tokens = target, target.prices, has_cap, counts_tokens
+        self._keys: dict[str, tuple[str, bool]] = {}
+        """By model and tier."""
+        self.owners: dict[str, str] = {}
+        """By the key of a tier: the key of its model, where it shares the limits of that."""
+        self._valid_path: str | None = None
+
+    def check(self, row: InputRow) -> None:
+        """Raises ``BrokenRowError`` for a row that cannot be sent, and so does the row from then on."""
+        request = row.request()
+        if request.path != self._valid_path:  # most rows ask for the same
+            try:
+                self._target.endpoint.url(request.path or self._target.config.path)
+            except InvalidPathError as error:
+                raise row.reject(str(error)) from None
+            self._valid_path = request.path
+        if self._has_cap and not self._prices.is_known(request.model):
+            what = f"no price for model {request.model[:80]!r}, which max_cost needs"
+            raise row.reject(f"{what} (a price for '*' covers all models)")
+
+    def key(self, row: InputRow) -> str:
+        """Vendors count for each model by itself, and its flex tier may be full while the usual one is not. The key is
+        displayed, so a name with control characters is not used."""
+        request = row.request()
+        model = self._target.model_of(request)[:80]
+        tier = "" if self._name else request.tier
+        if tier:
+            model = f"{model}/{tier}"
+        known = self._keys.get(model)
+        if known is None:
+            key = name = self._name or self._target.endpoint.name
+            if model and model.isprintable() and len(self._keys) < MOST_MODELS:
+                key = f"{name}/{model}"
+                if tier and not self._target.has_own_tiers:
+                    self.owners[key] = key.removesuffix(f"/{tier}")
+            known = key, self._counts_tokens(key)
+            if key != name:
+                self._keys[model] = known
+        key, row.counts_tokens = known
+        return key
+
+    def cost(self, row: InputRow) -> Cost:
+        """Tokens are estimated only where they must fit something: it takes longer than all else about a row. Its
+        ``key`` is asked for first, and says whether they must."""
+        return self._target.cost(row) if row.counts_tokens else 1
 
 
 class TargetContext(RowContext, Protocol):
@@ -52,10 +110,13 @@ class RowTargets:
         """``credentials``: of each fallback; None for one that needs none, or is at the primary's own origin and uses
         its keys. ``responses`` is told of each call whether it had an answer. Raises ``ConfigError``."""
         self._responses = responses
-        self._to, self._fallbacks, self._prices = to, tuple(fallbacks), prices
+        self._fallbacks = tuple(fallbacks)
         self.has_fallbacks = bool(self._fallbacks)
         self.accepts = accepted_reasons(self._fallbacks)
-        self.targets = self._made(run_id)
+        self.targets = [Target(to, prices=prices)] + [
+            Target(to.for_fallback(one), prices=prices, fallback=one) for one in self._fallbacks
+        ]
+        self.for_run(run_id)
         credentials = credentials or (None,) * len(self._fallbacks)
         self.names = self._named(credentials)
         """What the limiter's keys of each target begin with."""
@@ -70,14 +131,6 @@ class RowTargets:
         for number, (target, fallback) in enumerate(zip(self.targets[1:], self._fallbacks, strict=True), 1):
             if has_cap and fallback.model and not target.prices.is_known(fallback.model):
                 raise ConfigError(f"fallback {self.labels[number]}: max_cost needs a price for it; pass --price")
-
-    def _made(self, run_id: str) -> list[Target]:
-        primary = Target(self._to, prices=self._prices, run_id=run_id)
-        others = (
-            Target(self._to.for_fallback(one), prices=self._prices, run_id=run_id, fallback=one)
-            for one in self._fallbacks
-        )
-        return [primary, *others]
 
     def _named(self, credentials: Sequence[CredentialCoordinator | None]) -> list[str]:
         """By the endpoint; with other keys than an earlier target of that name, or another scheme, its number too."""
@@ -139,8 +192,9 @@ class RowTargets:
     # ------------------------------------------------------------------ sending
 
     def for_run(self, run_id: str) -> None:
-        """Make the targets of a run; its id is known once its ledger is open."""
-        self.targets = self._made(run_id)
+        """See ``Target.for_run``: the id is known once the run's ledger is open."""
+        for target in self.targets:
+            target.for_run(run_id)
 
     async def fetch(self, row: InputRow, ctx: TargetContext) -> RowAnswer:
         """Send the row to its target. Raises a ``Failed`` if there is no usable answer."""

@@ -100,17 +100,14 @@ class Target:
         run_id: str = "",
         fallback: Fallback | None = None,
     ) -> None:
-        """``run_id`` is the same whenever this batch goes on: with a row's place and content it makes the key by
-        which a server can tell that it has done this row before. ``fallback``: rows were made for another target,
-        and are adapted."""
+        """``fallback``: rows were made for another target, and are adapted."""
         self.config = config
         self._fallback = fallback
         self._adapted: tuple[InputRow, Request] | None = None
         """The row that was adapted last: it is needed a few times."""
         self.endpoint = endpoint_of(config.to, config.dialect)
         self.prices = (prices or Prices()).at("azure" if self.endpoint.dialect == "azure" else self.endpoint.name)
-        label = "" if fallback is None else f"\n{self.endpoint.name}/{fallback.model}"
-        self._salt = blake2b(f"{run_id}{label}".encode()).digest()
+        self.for_run(run_id)
         if self.endpoint.key_header.lower() in map(str.lower, config.headers):
             raise ConfigError(
                 f"target headers: {self.endpoint.key_header!r} carries the key; name where it is with --keys"
@@ -131,6 +128,12 @@ class Target:
             self._url("")
         except InvalidPathError as error:
             raise ConfigError(f"target path={config.path[:80]!r}: {error}") from None
+
+    def for_run(self, run_id: str) -> None:
+        """Send rows of this run. Its id is the same whenever the batch goes on: with a row's place and content it makes
+        the key by which a server can tell that it has done this row before."""
+        label = "" if self._fallback is None else f"\n{self.endpoint.name}/{self._fallback.model}"
+        self._salt = blake2b(f"{run_id}{label}".encode()).digest()
 
     @property
     def identity(self) -> dict[str, str]:

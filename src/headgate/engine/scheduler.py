@@ -64,7 +64,8 @@ I = TypeVar("I", bound=Queued)  # noqa: E741 - an item
 
 
 class OrderedQueue(Generic[I]):
-    """Items in order. The first few are kept sorted, so that any of them can be taken; the rest is a heap."""
+    """Items in order. The first few are kept sorted, so that any of them can be taken; the rest is a heap, and empty
+    unless the front is full."""
 
     __slots__ = ("_gone", "front", "rest")
 
@@ -79,15 +80,13 @@ class OrderedQueue(Generic[I]):
     def put(self, item: I) -> None:
         entry = (-item.priority, item.index, item)
         front = self.front
-        if len(front) < LOOK_AHEAD and not self.rest:
+        if len(front) < LOOK_AHEAD:
             insort(front, entry)
-        elif front and entry < front[-1]:
+        elif entry < front[-1]:
             insort(front, entry)
-            if len(front) > LOOK_AHEAD:
-                heappush(self.rest, front.pop())
+            heappush(self.rest, front.pop())
         else:
             heappush(self.rest, entry)
-            self._fill()
 
     def take(self, position: int) -> I:
         """Take out one of the first."""

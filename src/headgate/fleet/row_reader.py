@@ -18,7 +18,7 @@ from typing import Any
 
 from ..batch.input.rows import BrokenRowError, InputRow
 from ..batch.input.shapes import BatchLines, PlainLines, Shape
-from ..batch.job_input import RowValidator
+from ..batch.row_targets import RowValidator
 from ..batch.target import Target
 from .settings import RowSettings
 

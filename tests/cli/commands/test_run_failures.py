@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from headgate.batch.lanes import LaneStanding
-from headgate.cli.commands.run_progress import RunProgress
+from headgate.cli.commands.run_display import RunProgress
 
 
 @pytest.fixture(autouse=True)

@@ -28,9 +28,8 @@ from ..ui.options import fallback_credentials, target_of, unlimited_elsewhere
 from ..ui.session import run_async, run_to_end
 from ..ui.shared_state import SharedState, hide_login
 from ..ui.terminal import DONE, CannotStart, say
+from .run_display import ProgressSampler, RunProgress, summarize, summarize_failure
 from .run_options import credentials_of, ledger_path, open_rows, prices_of, run_options, settings_of, trace_recorder
-from .run_progress import ProgressSampler, RunProgress
-from .run_summary import summarize, summarize_failure
 
 
 @click.command(

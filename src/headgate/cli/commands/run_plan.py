@@ -17,7 +17,6 @@ from typing import NamedTuple
 from ...batch.endpoints import InvalidPathError
 from ...batch.input import BrokenRowError, InputRow, Rows
 from ...batch.input.rows import same_name
-from ...batch.job_input import RowNames
 from ...batch.ledger import RowState
 from ...batch.ledger.queries import read_status
 from ...batch.pricing import Prices
@@ -25,6 +24,7 @@ from ...batch.target import Target, TargetConfig
 from ...config import Limits, RateLimitConfig
 from ...core.quota import Quota, never_fits
 from ...formatting import format_number, format_seconds, printable
+from ...sqlite_file import scratch
 from ..ui.display import plural
 
 MOST_SHOWN = 5
@@ -118,6 +118,24 @@ def plan_of(rows: Rows, to: TargetConfig, prices: Prices, limits: Limits, keys: 
         plan.finished = states.get(RowState.DONE, 0) + states.get(RowState.DEAD, 0)
     _set_time(plan, quotas)
     return plan
+
+
+class RowNames:
+    """The names of rows where there is no ledger: kept on disk, so that millions of them cost no memory."""
+
+    def __init__(self) -> None:
+        self._names = scratch()
+        self._names.execute("CREATE TABLE names (name TEXT PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID")
+
+    def line_before(self, name: str, line: int) -> int | None:
+        """The line on which this name was seen first, if it was before."""
+        if self._names.execute("INSERT OR IGNORE INTO names VALUES (?, ?)", (name, line)).rowcount:
+            return None
+        (first,) = self._names.execute("SELECT line FROM names WHERE name = ?", (name,)).fetchone()
+        return int(first)
+
+    def close(self) -> None:
+        self._names.close()
 
 
 def _estimate(row: InputRow, target: Target, names: RowNames | None) -> RowEstimate:

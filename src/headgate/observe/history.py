@@ -100,7 +100,7 @@ class History:
         return inf if line.key in self._wanted else line.waiting + line.in_flight
 
     def _begin(self, line: KeyLine) -> KeyHistory | None:
-        """A place for a key that has none, if it is worth more than the last of those that have one."""
+        """Begin the history of a key; where there are too many, it replaces the least important one or is left out."""
         if len(self._histories) >= MOST_TIMELINES:
             unwanted = (key for key in self._histories if key not in self._wanted)
             least = min(unwanted, key=lambda key: self._histories[key].importance)

@@ -43,8 +43,8 @@ from .snapshot import (
     RunSnapshot,
     Timeline,
     WaitLine,
+    from_fields,
     is_silent,
-    made,
     to_json,
 )
 
@@ -333,8 +333,8 @@ class RunFile:
         snapshot = told["snapshot"]
         if snapshot["schema"] != SCHEMA:
             return
-        events = tuple(made(EventLine, one) for one in told["events"])
-        timelines = {one["key"]: made(Timeline, one) for one in told["timelines"]}
+        events = tuple(from_fields(EventLine, one) for one in told["events"])
+        timelines = {one["key"]: from_fields(Timeline, one) for one in told["timelines"]}
         self._snapshot, self._events, self._timelines = read_snapshot(snapshot), events, timelines
 
 
@@ -353,9 +353,9 @@ def read_snapshot(told: Mapping[str, Any]) -> RunSnapshot:
     """A snapshot from its JSON; fields that are not known are left out."""
     lines = {"waits": WaitLine, "keys": KeyLine, "credentials": CredentialLine, "dead": DeadLine, "members": MemberLine}
     nested: dict[str, Any] = {
-        name: tuple(made(kind, one) for one in told.get(name, ())) for name, kind in lines.items()
+        name: tuple(from_fields(kind, one) for one in told.get(name, ())) for name, kind in lines.items()
     }
-    return made(RunSnapshot, {**told, **nested, "progress": made(ProgressLine, told.get("progress", {}))})
+    return from_fields(RunSnapshot, {**told, **nested, "progress": from_fields(ProgressLine, told.get("progress", {}))})
 
 
 def _answer(told: Mapping[str, Any]) -> str:

@@ -191,7 +191,7 @@ class Action:
     """Seconds to park for, or calls a second."""
 
 
-def made(kind: type[T], told: Mapping[str, Any]) -> T:
+def from_fields(kind: type[T], told: Mapping[str, Any]) -> T:
     """A line from its JSON; fields that are not known are left out."""
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
     return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in told.items() if name in known})

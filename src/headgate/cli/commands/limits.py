@@ -198,38 +198,40 @@ class NoResponseError(Exception):
 
 async def send(request: ProbeRequest) -> ProbeResponse:
     """Send it once and follow harmless redirects; raises ``NoResponseError``."""
+    url, method, body = request.url, request.method, request.body
     timeout = aiohttp.ClientTimeout(total=request.timeout)
     async with aiohttp.ClientSession(timeout=timeout, headers=AGENT) as session:
-        return await _send_and_follow(session, request)
+        for _ in range(MOST_REDIRECTS + 1):
+            try:
+                response = await _send_once(session, request, url, method, body)
+            except (aiohttp.ClientError, OSError) as error:
+                via = "" if url.origin() == request.url.origin() else f"redirects to {site_of(url)}, which "
+                raise NoResponseError(via + why_no_answer(error, request.timeout)) from None
+            target = _target_of(response)
+            if target is None:
+                return response
+            if target.origin() != request.url.origin() and (request.has_credentials or body is not None):
+                return replace(response, not_followed=target)
+            if response.status == 303 or (response.status in (301, 302) and method == "POST"):
+                method, body = "GET", None
+            url = target
+    raise NoResponseError(f"redirects more than {MOST_REDIRECTS} times")
 
 
 def site_of(url: URL) -> str:
     return f"{url.host}:{url.port}"
 
 
-async def _send_and_follow(session: aiohttp.ClientSession, request: ProbeRequest) -> ProbeResponse:
-    url, method, body = request.url, request.method, request.body
-    for _ in range(MOST_REDIRECTS + 1):
-        try:
-            response = await _send_once(session, request, url, method, body)
-        except (aiohttp.ClientError, OSError) as error:
-            via = "" if url.origin() == request.url.origin() else f"redirects to {site_of(url)}, which "
-            raise NoResponseError(via + why_no_answer(error, request.timeout)) from None
-        location = next((value for name, value in response.headers if name.lower() == "location"), None)
-        if response.status not in REDIRECTS or location is None:
-            return response
-        try:
-            target = url.join(URL(location))
-        except ValueError:
-            return response
-        if target.scheme not in ("http", "https") or target.host is None:
-            return response
-        if target.origin() != request.url.origin() and (request.has_credentials or body is not None):
-            return replace(response, not_followed=target)
-        if response.status == 303 or (response.status in (301, 302) and method == "POST"):
-            method, body = "GET", None
-        url = target
-    raise NoResponseError(f"redirects more than {MOST_REDIRECTS} times")
+def _target_of(response: ProbeResponse) -> URL | None:
+    """Where a redirect leads; None if it is none, or leads nowhere that can be asked."""
+    location = next((value for name, value in response.headers if name.lower() == "location"), None)
+    if response.status not in REDIRECTS or location is None:
+        return None
+    try:
+        target = response.url.join(URL(location))
+    except ValueError:
+        return None
+    return target if target.scheme in ("http", "https") and target.host is not None else None
 
 
 async def _send_once(

@@ -233,7 +233,7 @@ def fallbacks_of(
         fallbacks,
         dialect=to.dialect or "openai",
         primary=primary,
-        coordinator=lambda fallback, _: fallback_credentials(to, (fallback,), shared)[0],
+        coordinator=lambda fallback, _: fallback_credentials(to, fallback, shared),
     )
 
 

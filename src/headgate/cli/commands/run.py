@@ -118,7 +118,7 @@ def start(rows: Rows, to: TargetConfig, output: str, given: dict[str, Any], *, a
     shared = SharedState.open(given["store"])
     credentials = credentials_of(to, given, shared)
     settings, fallbacks = settings_of(given), read_fallbacks(given["fallback"])
-    others = fallback_credentials(to, fallbacks, shared)
+    others = [fallback_credentials(to, one, shared) for one in fallbacks]
     limits = RateLimitConfig(limits=given["limits"] or {}, open_state_duration=RETRY_CIRCUIT_AFTER)
     shared.warn_if_uncounted(limits)
     jobs: list[Job] = []  # the limiter is made first, and asks it whose credential a key is for

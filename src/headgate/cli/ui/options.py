@@ -297,13 +297,9 @@ fallback_option = click.option(
 
 
 def fallback_credentials(
-    to: TargetConfig, fallbacks: Sequence[Fallback], shared: SharedState | None
-) -> list[CredentialCoordinator | None]:
-    """The keys of each fallback; None for one that uses those of ``--keys``, or needs none."""
-    return [_credentials_of(to, one, shared) for one in fallbacks]
-
-
-def _credentials_of(to: TargetConfig, fallback: Fallback, shared: SharedState | None) -> CredentialCoordinator | None:
+    to: TargetConfig, fallback: Fallback, shared: SharedState | None
+) -> CredentialCoordinator | None:
+    """The keys of a fallback; None if it uses those of ``--keys``, or needs none."""
     endpoint = to.for_fallback(fallback).endpoint
     sources = fallback.sources
     if not sources:

@@ -73,18 +73,18 @@ class SharedState:
                 "next one starts from zero. Use --store machine to count across runs."
             )
 
-    def quotas_of(self, coordinator_of: Callable[[str], CredentialCoordinator | None] | None) -> Store | None:
-        """The store for a limiter; ``coordinator_of``: the credentials that calls under a key are made with, if any."""
-        if self.quotas is None or coordinator_of is None:
+    def quotas_of(self, credentials_of: Callable[[str], CredentialCoordinator | None] | None) -> Store | None:
+        """The store for a limiter; ``credentials_of``: those that calls under a key are made with, if any."""
+        if self.quotas is None or credentials_of is None:
             return self.quotas
         from ...resilience.credential_scope import PairedStore
 
-        return PairedStore(self.quotas, coordinator_of)
+        return PairedStore(self.quotas, credentials_of)
 
     def limiter(
-        self, config: RateLimitConfig, coordinator_of: Callable[[str], CredentialCoordinator | None] | None
+        self, config: RateLimitConfig, credentials_of: Callable[[str], CredentialCoordinator | None] | None
     ) -> AdaptiveRateLimiter:
-        return AdaptiveRateLimiter(config, store=self.quotas_of(coordinator_of))
+        return AdaptiveRateLimiter(config, store=self.quotas_of(credentials_of))
 
 
 S = TypeVar("S", bound=Store)

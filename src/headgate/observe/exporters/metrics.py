@@ -161,7 +161,7 @@ class LabelNames:
         return key
 
     def uses(self, key: str) -> list[int]:
-        """How often a key that has a name was used; raise it with each use. That of others is nowhere."""
+        """How often a key with a name was used: a counter that its owner raises with each use. Others have none."""
         return self._named.get(key) or [0]
 
 

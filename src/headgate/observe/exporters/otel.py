@@ -53,7 +53,7 @@ UNNAMED = "HTTP"
 UNKNOWN_METHOD = "_OTHER"
 """... that method."""
 MOST_OPEN = 100_000
-"""Spans of attempts that are under way; more are told when they are over."""
+"""Attempts under way that have a span; further ones get theirs when they end."""
 
 
 class _Attempt:

@@ -111,7 +111,7 @@ class Prometheus(CallObserver, Collector):
         return (_family(info) for info in METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """Once it listens to a part, also what has not happened yet has its name and kind."""
+        """Metrics without a value are left out, unless it listens to a part: then they have their name and type."""
         with self._lock:
             limiter, self._unobserved = self._unobserved, None
             if limiter is not None and self not in limiter.events.observers:
@@ -182,15 +182,15 @@ class RunMetrics:
 
     def __init__(self, sources: MonitoredRun | MonitoredRuns) -> None:
         self._sources = sources
-        self._following: dict[str, _Following] = {}
+        self._totals_of: dict[str, _KeyTotals] = {}
 
     def read(self) -> Iterator[Number]:
         found = [snapshot for source in self._runs() if (snapshot := _snapshot_of(source)) is not None]
         seen = {snapshot.run: snapshot for snapshot in reversed(found)}  # one that is reached in two ways is one
-        self._following = {run: self._following.get(run) or _Following() for run in seen}
+        self._totals_of = {run: self._totals_of.get(run) or _KeyTotals() for run in seen}
         for run, snapshot in seen.items():
             yield from _run(snapshot)
-            yield from self._following[run].read(snapshot)
+            yield from self._totals_of[run].read(snapshot)
 
     def _runs(self) -> Sequence[MonitoredRun]:
         runs = getattr(self._sources, "runs", None)
@@ -230,8 +230,8 @@ def _run(snapshot: RunSnapshot) -> Iterator[Number]:
         yield Number("headgate_run_counter", (run, readable(name)), snapshot.counters[name])
 
 
-class _Following:
-    """One run's keys."""
+class _KeyTotals:
+    """The keys of one run, whose counts only grow, whichever of them have a name."""
 
     def __init__(self) -> None:
         self._names = LabelNames()

@@ -75,8 +75,11 @@ class RunSource(Protocol):
 
 
 class RecentRate:
-    """How many are finished a second, recently: in the second half of what is remembered, so that a burst at the start,
-    which a bucket that was full let through, soon does not count; in all of it if none was finished in that half."""
+    """How many are finished a second, recently.
+
+    Measured over the later half of the time that is remembered, so that a burst at the start, which a full bucket let
+    through, soon counts no more; over all of it while nothing was finished in that half.
+    """
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int]] = deque(maxlen=MOST_MARKS)
@@ -124,7 +127,8 @@ Lane = TypeVar("Lane", "LaneStanding", "HostStatus")
 
 
 class LastCauses(Generic[Lane]):
-    """Where a row starts at this very moment, those behind it wait all the same: for what their lane waited last."""
+    """What each lane waits for. One whose row starts at this moment has no cause of its own, but the rows behind it
+    wait all the same: for what the lane waited for last."""
 
     def __init__(self, name_of: Callable[[Lane], str]) -> None:
         self._name_of: Callable[[Lane], str] = name_of

@@ -32,7 +32,7 @@ from ..snapshot import (
     RunSnapshot,
     Timeline,
     WaitLine,
-    made,
+    from_fields,
 )
 from . import Waits, in_order, pause_wait
 
@@ -139,7 +139,7 @@ class FleetRun:
     def _make(self, view: FleetRunView) -> RunSnapshot:
         live = [one for one in view.members if not one.is_lost]
         details = [_detail(one.detail) for one in live]
-        keys = merged_keys(line for detail in details for line in _made_all(KeyLine, detail.get("keys")))
+        keys = merged_keys(line for detail in details for line in _lines_of(KeyLine, detail.get("keys")))
         state, ending = state_of(view)
         counts, wall = view.counts, self._clock.wall()
         progress = ProgressLine(
@@ -151,7 +151,7 @@ class FleetRun:
             tokens=round(counts.tokens),
             cost=counts.cost,
         )
-        waits = merged_waits(line for detail in details for line in _made_all(WaitLine, detail.get("waits")))
+        waits = merged_waits(line for detail in details for line in _lines_of(WaitLine, detail.get("waits")))
         found = Waits([*_cap_waits(view), *waits], sum(line.behind for line in waits))
         if state == "paused":
             found = pause_wait("run", progress, found.behind)
@@ -275,12 +275,14 @@ def _detail(text: str) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _made_all(kind: type[T], told: Any) -> list[T]:
+def _lines_of(kind: type[T], told: Any) -> list[T]:
     """Lines of a member's report; those that another version or a stranger has put there are left out."""
     lines = []
     for one in told if isinstance(told, list) else ():
         try:
-            line = made(kind, {name: printable(text) if isinstance(text, str) else text for name, text in one.items()})
+            line = from_fields(
+                kind, {name: printable(text) if isinstance(text, str) else text for name, text in one.items()}
+            )
         except (TypeError, AttributeError):
             continue
         if all(_is_sound(getattr(line, one.name), one.type) for one in fields(kind)):  # type: ignore[arg-type]

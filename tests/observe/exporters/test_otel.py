@@ -325,7 +325,7 @@ def test_a_row_that_is_sent_tells_its_method_and_where_it_goes(seen):
         limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6))
         try:
             async with Target(TargetConfig(to=f"http://127.0.0.1:{port}")) as target:
-                runner = BatchRunner(target, workers=1, limiter=limiter, credentials=[SECRET], key="the mock")
+                runner = BatchRunner(target.fetch, workers=1, limiter=limiter, credentials=[SECRET], key="the mock")
                 seen.instrument(runner)
                 report = await runner.run(Rows("-", stdin=io.BufferedReader(io.BytesIO(line))))
         finally:

@@ -280,9 +280,8 @@ def _lines_of(kind: type[T], told: Any) -> list[T]:
     lines = []
     for one in told if isinstance(told, list) else ():
         try:
-            line = from_fields(
-                kind, {name: printable(text) if isinstance(text, str) else text for name, text in one.items()}
-            )
+            escaped = {name: printable(text) if isinstance(text, str) else text for name, text in one.items()}
+            line = from_fields(kind, escaped)
         except (TypeError, AttributeError):
             continue
         if all(_is_sound(getattr(line, one.name), one.type) for one in fields(kind)):  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def tokens_for(sdk: str, number: int, calls: int) -> int:
 
 def best_time(plan: MockPlan, costs: list[int]) -> float:
     """How soon all of these can be let in, one after the other, each the moment it fits."""
-    budget, now = KeyBudget(plan, None), 0.0
+    budget, now = KeyBudget(plan), 0.0
     for tokens in costs:
         while (refusal := budget.take(now, now, tokens)) is not None:
             now += max(refusal.status.retry or 0.0, 1e-6)

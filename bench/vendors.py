@@ -56,7 +56,6 @@ class Tier:
     """What a vendor's mock allows, and what its clients send."""
 
     plan: MockPlan
-    per_day: int | None = None
     max_tokens: int
     path: str = ""
     """From the mock's base URL to what the clients take for it."""
@@ -69,9 +68,9 @@ class Tier:
     """... and what calls have taken of it."""
 
 
-def _plan(rate: float, **tokens: float) -> MockPlan:
+def _plan(rate: float, per_day: int | None = None, **tokens: float) -> MockPlan:
     limits = {name: Rate(amount, MINUTE) for name, amount in tokens.items()}
-    return MockPlan(rate=Rate(rate, MINUTE), latency=LATENCY, **limits)
+    return MockPlan(rate=Rate(rate, MINUTE), latency=LATENCY, per_day=per_day, **limits)
 
 
 TIERS = {
@@ -91,8 +90,7 @@ TIERS = {
         taken=lambda truth: truth["tokens_in"] + truth["answered"] * 200,
     ),
     "groq": Tier(
-        plan=_plan(1_000, tokens=150_000),
-        per_day=100_000,
+        plan=_plan(1_000, per_day=100_000, tokens=150_000),
         max_tokens=200,
         binds="tokens: prompt and max_tokens",
         limit=150_000,
@@ -131,7 +129,7 @@ def serve(told: Any) -> None:
         async with AsyncExitStack() as stack:
             urls = {}
             for name, tier in TIERS.items():
-                server = MockServer(tier.plan, providers=(name,), per_day=tier.per_day, seed=1)
+                server = MockServer(tier.plan, providers=(name,), seed=1)
                 await stack.enter_async_context(server)
                 urls[name] = (server.url, server.base_url(name) + tier.path)
             told.put(urls)

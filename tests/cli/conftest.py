@@ -69,10 +69,10 @@ def mock_api(server_loop, monkeypatch):
     def on_loop(coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, server_loop).result(30)
 
-    def serve(*, rate="60000/min", latency=0.001, providers=(), per_day=None, dialect="none", wall=time.time, **plan):
+    def serve(*, rate="60000/min", latency=0.001, providers=(), dialect="none", wall=time.time, **plan):
         async def start():
             plan_of_api = MockPlan(rate=read_rate(rate), latency=latency, **plan)
-            server = MockServer(plan_of_api, providers=providers, per_day=per_day, dialect=dialect, wall=wall)
+            server = MockServer(plan_of_api, providers=providers, dialect=dialect, wall=wall)
             return await stack.enter_async_context(server)
 
         async def read_truth():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import aiohttp
@@ -142,7 +143,7 @@ def test_a_keys_day_ends_at_midnight_pacific(name):
         wall[0] += 86_400.0
         return spent, other, await call(name)
 
-    spent, other, tomorrow = talk(conversation, per_day=2, wall=lambda: wall[0])
+    spent, other, tomorrow = talk(conversation, replace(AT_ONCE, per_day=2), wall=lambda: wall[0])
     refused = read(spent[2].status, {}, spent[2].body, wall=NOON_PACIFIC)
     assert [each.status for each in spent[:2]] == [200, 200]
     assert spent[2].status == {"tavily": 432, "tavily_extract": 432, "perplexity": 401}.get(name, 429)

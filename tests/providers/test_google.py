@@ -7,7 +7,9 @@ import pytest
 
 from headgate.credentials import Credential, CredentialCoordinator
 from headgate.errors import ConfigError, RateLimitError
+from headgate.mock.api import MockPlan
 from headgate.providers import GoogleProvider
+from headgate.units import Rate
 from headgate.wire.retry_after import next_midnight_pacific
 
 
@@ -90,7 +92,7 @@ def test_a_daily_quota_by_the_mocks_own_count(run, switch):
             await google.search("gates")
         return found, keys.get_quarantine_count()
 
-    assert run(scenario, per_day=2) == ([1, 1, 1, 1], 2)
+    assert run(scenario, MockPlan(rate=Rate(10_000.0), latency=0.0, per_day=2)) == ([1, 1, 1, 1], 2)
 
 
 def test_a_daily_quota_on_the_only_key_says_when_to_come_back(run, switch):

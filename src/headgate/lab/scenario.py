@@ -343,5 +343,3 @@ _RANGES: dict[str, tuple[float, float]] = {
     "tokens_variation": (0, 10),
     "settling": (0.5, LONGEST_DURATION),
 }
-
-__all__ = ["Budget", "Limit", "Mark", "Neighbour", "Queue", "Scenario", "Stream", "lognormal"]

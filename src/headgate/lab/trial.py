@@ -6,8 +6,7 @@
 
 The coordinator hands out the keys and lets one rest that was refused; the limiter has a gate for each
 of them, so that every key's pace is its own. A refusal by the gate: wait as told, then again.
-Workers hold one item each. What was seen is kept as plain numbers; ``score`` judges them
-and ``picture`` draws them.
+Workers hold one item each. What was seen is kept as plain numbers; ``score`` judges and draws them.
 """
 
 from __future__ import annotations

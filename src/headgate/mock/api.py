@@ -53,7 +53,7 @@ class MockPlan:
     output_tokens: Rate | None = None
     """What Anthropic allows of each."""
     per_day: int | None = None
-    """What they allow in a day."""
+    """Calls that a key of a provider may make in a day."""
     scope: str = "key"
     """Whose budgets those of language models are: each key's, its project's, its organisation's, or as the vendor has
     them, by model and tier where it does so."""
@@ -75,7 +75,8 @@ class MockPlan:
         common = {
             name: getattr(self, name) for name in ("algorithm", "at_once", "latency", "outages", "scope", "per_model")
         }
-        object.__setattr__(self, "keys", tuple(replace(key, keys=(), **common) for key in self.keys))
+        keys = (replace(key, keys=(), per_day=key.per_day or self.per_day, **common) for key in self.keys)
+        object.__setattr__(self, "keys", tuple(keys))
         if self.scope not in SCOPES:
             raise ValueError(f"scope must be one of {', '.join(SCOPES)}, not {self.scope!r}")
         self.make_quota()
@@ -233,12 +234,10 @@ class MockApi:
         }
 
 
-# ---------------------------------------------------------------------- answers
-# What a mocked API answers, before it is put on a socket or handed to a simulated client.
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
+    """What a mocked API answers, before it is put on a socket or handed to a simulated client."""
+
     status: int
     body: Any
     """An object for JSON, or text or bytes as they are."""

@@ -56,7 +56,6 @@ class MockServer:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         providers: Sequence[str] = (),
-        per_day: int | None = None,
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"headers must be one of {', '.join(DIALECTS)}, not {dialect!r}")
@@ -73,7 +72,7 @@ class MockServer:
         self._wall = wall
         self._random = random.Random(seed)
         keys = {key_secret(number): own for number, own in enumerate(plan.keys, 1)}
-        shared: dict[str, Any] = {"per_day": per_day, "clock": clock, "wall": wall, "rng": self._random}
+        shared: dict[str, Any] = {"clock": clock, "wall": wall, "rng": self._random}
         self.services: dict[str, ProviderService | LanguageService] = {
             name: LanguageService(LANGUAGE_APIS[name], plan, keys=keys, seed=seed, **shared)
             if name in LANGUAGE_APIS

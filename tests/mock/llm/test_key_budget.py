@@ -9,8 +9,8 @@ from headgate.units import Rate, Step
 MINUTE, DAY = 60.0, 86_400.0
 
 
-def budget(per_day=None, **plan):
-    return KeyBudget(MockPlan(**plan), per_day)
+def budget(**plan):
+    return KeyBudget(MockPlan(**plan))
 
 
 def test_a_refused_call_leaves_every_limit_as_it_was():

@@ -60,11 +60,10 @@ class Caller:
 
 def talk(name, conversation, **plan):
     """Run ``conversation(call, hands, server)``; ``call`` gives an answer or the client's own error."""
-    per_day = plan.pop("per_day", None)
 
     async def main():
         hands = Hands()
-        settings = {"providers": (name,), "clock": hands.clock, "wall": hands.wall, "per_day": per_day, "seed": 1}
+        settings = {"providers": (name,), "clock": hands.clock, "wall": hands.wall, "seed": 1}
         async with MockServer(MockPlan(latency=0.0, **plan), **settings) as server:
             return await conversation(Caller(name, server), hands, server)
 

@@ -52,15 +52,13 @@ class Caller:
                 return error
 
 
-def talk(name, conversation, *, per_day=None, **plan):
+def talk(name, conversation, **plan):
     """Run ``conversation(call, server)``, in which no time passes for the server."""
 
     async def main():
         still = {"clock": lambda: 100.0, "wall": lambda: SIX_IN_THE_EVENING}
         plan.setdefault("rate", Rate(600_000.0, MINUTE))
-        async with MockServer(
-            MockPlan(latency=0.0, **plan), providers=(name,), per_day=per_day, seed=1, **still
-        ) as server:
+        async with MockServer(MockPlan(latency=0.0, **plan), providers=(name,), seed=1, **still) as server:
             return await conversation(Caller(name, server), server)
 
     return asyncio.run(main())

@@ -190,7 +190,6 @@ def command(providers: tuple[str, ...], stop_with_stdin: bool, as_json: bool, **
         port=given["port"],
         seed=given["seed"],
         providers=tuple(each for name in providers for each in (PROVIDER_APIS if name == ALL else (name,))),
-        per_day=given["per_day"],
     )
     return run_async(serve(server, stop_with_stdin=stop_with_stdin, as_json=as_json))
 
@@ -242,6 +241,7 @@ def plan_of(given: dict[str, Any]) -> MockPlan:
         tokens=given["tokens"],
         input_tokens=given["input_tokens"],
         output_tokens=given["output_tokens"],
+        per_day=given["per_day"],
         scope=given["scope"],
         per_model=given["per_model"],
         keys=tuple(replace(key, burst=key.burst or given["burst"]) for key in given["keys"]),

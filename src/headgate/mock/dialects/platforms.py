@@ -107,9 +107,7 @@ STRIPE = Dialect(
 )
 CLOUDFLARE = Dialect(ietf_fields, refuse_as_cloudflare, Reply(503, _EDGE_PAGE, {"cf-ray": "mock"}))
 
-# ---------------------------------------------------------------------- forges
-# GitHub and GitLab, whose resets are instants.
-
+# ---------------------------------------------------------------------- GitHub and GitLab, whose resets are instants
 
 _DOCUMENTATION = "https://docs.github.com/rest"
 PRIMARY = 10
@@ -169,8 +167,8 @@ GITHUB = Dialect(github_fields, refuse_as_github, OUT_OF_SERVICE)
 GITHUB_SECONDARY = Dialect(far_from_the_primary_limit, refuse_as_secondary, OUT_OF_SERVICE)
 GITLAB = Dialect(gitlab_fields, refuse_as_gitlab, OUT_OF_SERVICE)
 
-# ---------------------------------------------------------------------- search
-# Search APIs, in the words that their mocks use too: nothing is announced, and most refusals say no more than 429.
+# ---------------------------------------------------------------------- search APIs
+# In the words that their mocks use too: nothing is announced, and most refusals say no more than 429.
 
 
 def _spoken_by(api: ProviderApi) -> Dialect:
@@ -184,9 +182,8 @@ TAVILY = _spoken_by(Tavily())
 PERPLEXITY = _spoken_by(Perplexity())
 SEMANTIC_SCHOLAR = _spoken_by(SemanticScholar())
 
-# ---------------------------------------------------------------------- google
-# Google: no header states a limit, the body of a refusal does, and only there a day differs from a minute.
-
+# ---------------------------------------------------------------------- Google
+# No header states a limit, the body of a refusal does, and only there a day differs from a minute.
 
 _RPC = "type.googleapis.com/google.rpc"
 _SEARCH = Google()

@@ -31,7 +31,6 @@ class KeyBudget:
     """
 
     plan: MockPlan
-    per_day: int | None
     counting: Counting = AS_IT_COMES
     day_end: Callable[[float], float] = midnight_utc
     """When a day ends, by the wall clock."""
@@ -94,8 +93,8 @@ class KeyBudget:
         """``tells_day``: of calls the limit of the day, if there is one."""
         self._catch_up(elapsed, wall)
         statuses = [(unit, quota.status(elapsed)) for unit, quota in self._quotas.items() if unit != WITHIN]
-        if tells_day and self.per_day is not None:
-            statuses[0] = ("calls", self._status_of_day(self.per_day, wall))
+        if tells_day and self.plan.per_day is not None:
+            statuses[0] = ("calls", self._status_of_day(self.plan.per_day, wall))
         return statuses
 
     def _too_large(self, elapsed: float, amounts: Mapping[str, int]) -> Refusal | None:
@@ -106,9 +105,9 @@ class KeyBudget:
         return None
 
     def _daily(self, wall: float) -> Refusal | None:
-        if self.per_day is None or self.today < self.per_day:
+        if self.plan.per_day is None or self.today < self.plan.per_day:
             return None
-        return Refusal("daily", "calls", self._status_of_day(self.per_day, wall), 1)
+        return Refusal("daily", "calls", self._status_of_day(self.plan.per_day, wall), 1)
 
     def _status_of_day(self, limit: int, wall: float) -> LimitStatus:
         left, rest = self._day_ends_at - wall, max(0.0, limit - self.today)

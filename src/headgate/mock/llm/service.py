@@ -67,7 +67,6 @@ class LanguageService:
         plan: MockPlan,
         *,
         keys: Mapping[str, MockPlan],
-        per_day: int | None,
         clock: Callable[[], float],
         wall: Callable[[], float],
         rng: random.Random,
@@ -79,7 +78,7 @@ class LanguageService:
         self.in_flight = self.most_in_flight = 0
         self.times_done: Counter[str] = Counter()
         """How often each ``Idempotency-Key`` was answered."""
-        self._plan, self._plans, self._per_day = plan, keys, per_day
+        self._plan, self._plans = plan, keys
         self._clock, self._wall, self._random, self._seed = clock, wall, rng, str(seed)
         self._budgets: OrderedDict[str, KeyBudget] = OrderedDict()
         self._cached: OrderedDict[tuple[str, str, int], None] = OrderedDict()
@@ -280,9 +279,8 @@ class LanguageService:
             name += f"/{model}" * scope.per_model + f"/{tier}" * scope.per_tier
         budget = self._budgets.get(name)
         if budget is None:
-            per_day = self._per_day if plan.per_day is None else plan.per_day
             day_end = next_midnight_pacific if self.api.pacific_days else midnight_utc
-            budget = self._budgets[name] = KeyBudget(plan, per_day, self.api.counting, day_end)
+            budget = self._budgets[name] = KeyBudget(plan, self.api.counting, day_end)
             if len(self._budgets) > MOST_KEYS:
                 self._budgets.popitem(last=False)
         self._budgets.move_to_end(name)

@@ -8,8 +8,6 @@ from ..api import Reply
 from .provider_api import FIRST_YEAR, PAGES, InvalidRequestError, MockRequest, ProviderApi, WebPage, pages
 
 # ---------------------------------------------------------------------- semantic scholar
-# Semantic Scholar: GET /graph/v1/paper/search, an optional x-api-key, offset pages, errors of three shapes.
-
 
 SCHOLAR_PER_PAGE = 100
 SCHOLAR_REACH = 1000
@@ -56,6 +54,8 @@ SCHOLAR_ERRORS: dict[str, tuple[int, dict[str, str]]] = {
 
 
 class SemanticScholar(ProviderApi):
+    """GET /graph/v1/paper/search, an optional x-api-key, offset pages, errors of three shapes."""
+
     name = "semantic_scholar"
     site = "semantic_scholar"
     method, path = "GET", "/graph/v1/paper/search"
@@ -109,8 +109,6 @@ def _paper(query: str, index: int, about: WebPage) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- crossref
-# Crossref: GET /works, no key (or one that pays), offset pages, errors in plain text but for bad requests.
-
 
 CROSSREF_PER_PAGE = 1000
 CROSSREF_REACH = 10_000
@@ -149,6 +147,8 @@ CROSSREF_ERRORS: dict[str, tuple[int, Any]] = {
 
 
 class Crossref(ProviderApi):
+    """GET /works, no key (or one that pays), offset pages, errors in plain text but for bad requests."""
+
     name = "crossref"
     site = "crossref"
     method, path = "GET", "/works"

@@ -172,8 +172,6 @@ class FaultScript:
 
 
 # ---------------------------------------------------------------------- pages
-# The small web that the mocks search: the same question always finds the same pages, in the same order.
-
 
 PAGES = 130
 """How many pages there are about anything; more than every API gives at once."""
@@ -185,6 +183,8 @@ _ASPECTS = ("an introduction", "a survey", "in practice", "the numbers", "a crit
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
+    """A page of the small web that the mocks search: a question always finds the same pages, in the same order."""
+
     title: str
     url: str
     summary: str

@@ -8,8 +8,6 @@ from ..api import Reply
 from .provider_api import PAGES, InvalidRequestError, MockRequest, ProviderApi, page, pages
 
 # ---------------------------------------------------------------------- tavily
-# Tavily: POST /search and POST /extract, a bearer key, and its own 432 and 433 for money.
-
 
 TAVILY_MOST_RESULTS = 20
 TAVILY_MOST_URLS = 20
@@ -29,6 +27,8 @@ TAVILY_ERRORS = {
 
 
 class Tavily(ProviderApi):
+    """POST /search, a bearer key, and its own 432 and 433 for money."""
+
     name = "tavily"
     site = "tavily"
     method, path = "POST", "/search"
@@ -69,7 +69,7 @@ class Tavily(ProviderApi):
 
 
 class TavilyExtract(Tavily):
-    """Pages under /missing cannot be fetched, so that half a success can be practised."""
+    """POST /extract. Pages under /missing cannot be fetched, so that half a success can be practised."""
 
     name = "tavily_extract"
     path = "/extract"
@@ -94,8 +94,6 @@ class TavilyExtract(Tavily):
 
 
 # ---------------------------------------------------------------------- google
-# Google Programmable Search: GET /customsearch/v1, the key in the query, ten results a page, a hundred in all.
-
 
 GOOGLE_PER_PAGE = 10
 GOOGLE_REACH = 100
@@ -132,6 +130,8 @@ GOOGLE_BAD_KEY = {
 
 
 class Google(ProviderApi):
+    """Programmable Search: GET /customsearch/v1, the key in the query, ten results a page, a hundred in all."""
+
     name = "google"
     site = "google"
     method, path = "GET", "/customsearch/v1"
@@ -187,8 +187,6 @@ class Google(ProviderApi):
 
 
 # ---------------------------------------------------------------------- perplexity
-# Perplexity's search: POST /search, a bearer key, up to twenty results, no word about when to come back.
-
 
 PERPLEXITY_MOST_RESULTS = 20
 
@@ -208,6 +206,8 @@ PERPLEXITY_ERRORS = {
 
 
 class Perplexity(ProviderApi):
+    """POST /search, a bearer key, up to twenty results, no word about when to come back."""
+
     name = "perplexity"
     site = "perplexity"
     method, path = "POST", "/search"

@@ -50,7 +50,6 @@ class ProviderService:
         api: ProviderApi,
         plan: MockPlan,
         *,
-        per_day: int | None,
         clock: Callable[[], float],
         wall: Callable[[], float],
         rng: random.Random,
@@ -60,7 +59,7 @@ class ProviderService:
         self.asked: deque[MockRequest] = deque(maxlen=MOST_REMEMBERED)
         self.counts: Counter[str] = Counter()
         self.in_flight = self.most_in_flight = 0
-        self._plan, self._per_day = plan, per_day
+        self._plan = plan
         self._clock, self._wall, self._random = clock, wall, rng
         self._accounts: OrderedDict[str, Account] = OrderedDict()
         self._started_at: float | None = None
@@ -104,7 +103,7 @@ class ProviderService:
             self.counts["refused"] += 1
             return answer(self.api.refuse("invalid", str(error)))
         account = self._account(key)
-        if self._per_day is not None and account.today >= self._per_day:
+        if self._plan.per_day is not None and account.today >= self._plan.per_day:
             self.counts["out_of_quota"] += 1
             return answer(self.api.refuse("quota"))
         decision = account.api.begin(self._clock(), self._random.random())

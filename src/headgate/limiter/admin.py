@@ -7,10 +7,8 @@ them.
 from __future__ import annotations
 
 from math import inf
-from threading import Lock
 
 from ..checks import number
-from ..clock import Clock
 from ..config import RateLimitConfig
 from ..core.decision import LONGEST_WAIT
 from ..errors import ConfigError
@@ -24,11 +22,8 @@ from .registry import KeyRegistry
 class Admin:
     """What an operator may do to the keys of a registry and the calls that wait for them."""
 
-    def __init__(
-        self, lock: Lock, clock: Clock, registry: KeyRegistry, admission: Admission, events: LimiterEvents
-    ) -> None:
-        self._lock = lock
-        self._now = clock.now
+    def __init__(self, registry: KeyRegistry, admission: Admission, events: LimiterEvents) -> None:
+        self._lock, self._now = admission.lock, admission.now
         self._registry = registry
         self._admission = admission
         self._events = events
@@ -57,7 +52,7 @@ class Admin:
 
     def _serve_all(self) -> None:
         now = self._now()
-        for entry in [entry for entry in self._registry.entries.values() if entry.queue is not None]:
+        for entry in list(self._registry.entries.values()):
             self._admission.serve(entry, now)
 
     def limit(self, key: str, rps: float | None) -> None:

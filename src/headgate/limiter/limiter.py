@@ -75,10 +75,8 @@ class AdaptiveRateLimiter:
         self._registry = KeyRegistry(self.config, for_key or self.config.for_key, events, self._sync)
         self._find = self._registry.find
         self._completion = Completion(self.clock, self._rng, self._registry, self._admission, events)
-        self._admin = Admin(self._lock, self.clock, self._registry, self._admission, events)
-        self._reader = SnapshotReader(
-            self._lock, self.clock, self._registry, self._admission, self._completion, self._sync
-        )
+        self._admin = Admin(self._registry, self._admission, events)
+        self._reader = SnapshotReader(self._registry, self._admission, self._completion, self._sync)
         fork_safety.reset_in_child(self._reset_in_child)
 
     def _reset_in_child(self) -> None:

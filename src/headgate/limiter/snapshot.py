@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import TYPE_CHECKING
 
-from ..clock import Clock
 from ..core.decision import CircuitState, Explanation, WaitReason, blocked_by
 from ..core.decision import explain as explain_wait
 from ..core.quota import known_pace
@@ -164,15 +162,12 @@ class SnapshotReader:
 
     def __init__(
         self,
-        lock: Lock,
-        clock: Clock,
         registry: KeyRegistry,
         admission: Admission,
         completion: Completion,
         sync: SyncLoop | None = None,
     ) -> None:
-        self._lock = lock
-        self._now = clock.now
+        self._lock, self._now = admission.lock, admission.now
         self._registry = registry
         self._admission = admission
         self._completion = completion

@@ -137,41 +137,23 @@ def guarded(provider: str, *, fallback: Fallbacks | None = None, **options: Unpa
     def decorate(func: Any) -> Any:
         import inspect  # here, because it is large
 
-        parameters = inspect.signature(func).parameters
-        place = list(parameters).index("ctx") if "ctx" in parameters else -1
-        kinds = [one.kind for one in parameters.values()]
-        has_rest = inspect.Parameter.VAR_POSITIONAL in kinds
-        by_place = kinds.count(inspect.Parameter.POSITIONAL_ONLY) + kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        is_stream = inspect.isasyncgenfunction(func) or inspect.isgeneratorfunction(func)
+        is_async = inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
+        bound = _Binder(func)
         if getattr(func, GUARDED, None) == provider:
             raise ConfigError(f"{provider}: the function is already guarded, and would wait twice")
-        is_async = inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
-        if not is_async and place < 0 and checked.attempt_timeout is not None:
+        if not is_async and not bound.takes_context and checked.attempt_timeout is not None:
             raise ConfigError(NEEDS_CONTEXT)
-        if fallback is not None and place < 0:
+        if fallback is not None and not bound.takes_context:
             raise ConfigError(NEEDS_TARGET)
-        if fallback is not None and (inspect.isasyncgenfunction(func) or inspect.isgeneratorfunction(func)):
+        if fallback is not None and is_stream:
             raise ConfigError("fallback: a generator function cannot move to another target once it has begun")
-
-        def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-            if place < 0 or "ctx" in kwargs:
-                return lambda: func(*args, **kwargs)
-            if len(args) <= place:
-                return lambda ctx: func(*args, ctx=ctx, **kwargs)
-            has_own = args[place] is None or isinstance(args[place], CallContext)
-            if has_own or (len(args) >= by_place and not has_rest):  # there is no room for another
-                return lambda: func(*args, **kwargs)
-            return lambda ctx: func(*args[:place], ctx, *args[place:], **kwargs)
-
         call: Any
-        if inspect.isasyncgenfunction(func):
+        if is_stream:
+            stream: Any = ResilientStream if is_async else stream_sync
 
             def call(*args: Any, **kwargs: Any) -> Any:
-                return ResilientStream(bound(args, kwargs), provider, checked)
-
-        elif inspect.isgeneratorfunction(func):
-
-            def call(*args: Any, **kwargs: Any) -> Any:
-                return stream_sync(bound(args, kwargs), provider, checked)
+                return stream(bound(args, kwargs), provider, checked)
 
         elif is_async:
 
@@ -194,6 +176,36 @@ def guarded(provider: str, *, fallback: Fallbacks | None = None, **options: Unpa
         return call
 
     return decorate
+
+
+class _Binder:
+    """Binds the arguments of one call to the function; what is left to pass, if it takes one, is the context."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        import inspect
+
+        self._func = func
+        parameters = inspect.signature(func).parameters
+        kinds = [one.kind for one in parameters.values()]
+        self.takes_context = "ctx" in parameters
+        self._place = list(parameters).index("ctx") if self.takes_context else 0
+        self._most = kinds.count(inspect.Parameter.POSITIONAL_ONLY) + kinds.count(
+            inspect.Parameter.POSITIONAL_OR_KEYWORD
+        )
+        """Arguments that it takes by their place, but for ``*args`` ..."""
+        self._takes_more = inspect.Parameter.VAR_POSITIONAL in kinds
+        """... which take any number."""
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        func, place = self._func, self._place
+        if not self.takes_context or "ctx" in kwargs:
+            return lambda: func(*args, **kwargs)
+        if len(args) <= place:
+            return lambda ctx: func(*args, ctx=ctx, **kwargs)
+        has_own = args[place] is None or isinstance(args[place], CallContext)
+        if has_own or (len(args) >= self._most and not self._takes_more):  # there is no room for another
+            return lambda: func(*args, **kwargs)
+        return lambda ctx: func(*args[:place], ctx, *args[place:], **kwargs)
 
 
 def _check_provider(provider: object) -> None:

@@ -129,6 +129,10 @@ def request(method, target, *fields, body=b"", host="127.0.0.1", close=True):
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
+def in_flight(proxy):
+    return sum(one.in_flight for one in proxy.gate.limiter.snapshot().keys)
+
+
 def status_of(answer):
     found = re.match(rb"HTTP/1.[01] (\d{3})", answer)
     return int(found[1]) if found else 0
@@ -148,6 +152,7 @@ def tools():
         proxied=proxied,
         raw=raw,
         request=request,
+        in_flight=in_flight,
         status_of=status_of,
         body_of=body_of,
         read_body=read_body,

@@ -12,10 +12,6 @@ def run(work):
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-def in_flight(proxy):
-    return sum(one.in_flight for one in proxy.gate.limiter.snapshot().keys)
-
-
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_client_that_reads_nothing_holds_nothing(tools, is_whole):
     """Also when all of the response was written, and when the connection is being closed."""
@@ -38,7 +34,7 @@ def test_a_client_that_reads_nothing_holds_nothing(tools, is_whole):
                 await asyncio.sleep(0.01)
             await proxy.drain()
             own.close()
-            return len(proxy.requests), in_flight(proxy), proxy.counts.left
+            return len(proxy.requests), tools.in_flight(proxy), proxy.counts.left
 
     assert run(work()) == (0, 0, 0)
 
@@ -54,7 +50,7 @@ def test_an_internal_error_is_logged_without_secrets_and_counted(tools, monkeypa
     async def work():
         async with tools.upstream() as api, tools.proxied(api.url) as proxy:
             said = await tools.raw(proxy, tools.request("GET", "/x"))
-            return tools.status_of(said), proxy.counts.failed, in_flight(proxy)
+            return tools.status_of(said), proxy.counts.failed, tools.in_flight(proxy)
 
     assert run(work()) == (500, 1, 0)
     logged = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "headgate.proxy"]
@@ -87,7 +83,7 @@ def test_a_malformed_chunk_of_a_request_is_told_at_once(tools, kept):
             said = await reader.read()
             writer.close()
             await asyncio.sleep(0)
-            return tools.status_of(said), in_flight(proxy), proxy.counts.failed, proxy.counts.turned_away
+            return tools.status_of(said), tools.in_flight(proxy), proxy.counts.failed, proxy.counts.turned_away
 
     assert run(work()) == (400, 0, 0, 1)
 
@@ -110,7 +106,7 @@ def test_requests_that_wait_behind_another_take_little_memory(tools):
             writer.transport.abort()
             while proxy._listener.open or proxy.requests:
                 await asyncio.sleep(0.01)
-            return waiting, in_flight(proxy)
+            return waiting, tools.in_flight(proxy)
 
     waiting, left = run(work())
     assert waiting < 100_000

@@ -20,10 +20,6 @@ def run(work):
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-def in_flight(proxy):
-    return sum(one.in_flight for one in proxy.gate.limiter.snapshot().keys)
-
-
 async def hang_up(asked, reader, writer):
     return "end"
 
@@ -49,7 +45,7 @@ def test_refusals_are_absorbed(tools, keys):
     async def work():
         async with tools.upstream(TOO_MANY, tools.OK) as api, tools.proxied(api.url, keys=keys) as proxy:
             said = await tools.raw(proxy, tools.request("POST", "/x", body=b"again"))
-            return tools.status_of(said), [one.body for one in api.asked], in_flight(proxy)
+            return tools.status_of(said), [one.body for one in api.asked], tools.in_flight(proxy)
 
     assert run(work()) == (200, [b"again", b"again"], 0)
 
@@ -72,7 +68,7 @@ def test_only_what_is_safe_is_sent_again(tools, method, extra, step, times):
         async with tools.upstream(step) as api, tools.proxied(api.url) as proxy:
             body = b"" if method == "GET" else b"x"
             said = await tools.raw(proxy, tools.request(method, "/x", *extra, body=body))
-            return tools.status_of(said), len(api.asked), in_flight(proxy)
+            return tools.status_of(said), len(api.asked), tools.in_flight(proxy)
 
     assert run(work()) == (502 if step is hang_up else 500, times, 0)
 
@@ -160,7 +156,7 @@ def test_nobody_there_is_502_and_silence_504(tools):
             nobody = await tools.raw(proxy, tools.request("POST", "/x", body=b"1"))
         async with tools.upstream(silent) as api, tools.proxied(api.url, timeout=1.0) as proxy:
             late = await tools.raw(proxy, tools.request("POST", "/x", body=b"1"))
-            return nobody, late, len(api.asked), in_flight(proxy)
+            return nobody, late, len(api.asked), tools.in_flight(proxy)
 
     nobody, late, asked, held = run(work())
     assert (tools.status_of(nobody), error_of(tools, nobody)["code"]) == (502, "no_answer")
@@ -176,7 +172,7 @@ def test_a_spent_budget_is_504(tools):
 
         async with tools.upstream(silent) as api, tools.proxied(api.url, passing={"time_budget": 0.1}) as proxy:
             said = await tools.raw(proxy, tools.request("POST", "/x", body=b"1"))
-            return tools.status_of(said), error_of(tools, said)["code"], in_flight(proxy)
+            return tools.status_of(said), error_of(tools, said)["code"], tools.in_flight(proxy)
 
     assert run(work()) == (504, "time_budget", 0)
 
@@ -203,7 +199,7 @@ def test_an_answer_that_breaks_off_breaks_off_here_too(tools, head, version):
                 reset = True
             writer.close()
             failed = sum(one.failed for one in proxy.gate.limiter.key_statuses(proxy.gate.limiter.recent_keys(10)))
-            return said, reset, in_flight(proxy), failed, len(api.asked)
+            return said, reset, tools.in_flight(proxy), failed, len(api.asked)
 
     said, reset, held, failed, asked = run(work())
     assert b"part" in said
@@ -225,11 +221,11 @@ def test_a_caller_who_hangs_up_takes_his_call_along(tools):
             _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(tools.request("POST", "/x", body=b"1", close=False))
             await arrived.wait()
-            held = in_flight(proxy)
+            held = tools.in_flight(proxy)
             writer.close()
             while proxy.requests or not api.lost:
                 await asyncio.sleep(0.01)
-            return held, in_flight(proxy), len(proxy.requests), api.lost, proxy.counts.left
+            return held, tools.in_flight(proxy), len(proxy.requests), api.lost, proxy.counts.left
 
     assert run(work()) == (1, 0, 0, 1, 1)
 
@@ -266,7 +262,7 @@ def test_a_caller_who_stops_reading_is_cut_off(tools):
             while proxy.requests or not api.lost:
                 await asyncio.sleep(0.01)
             writer.transport.abort()
-            return proxy.counts.failed, in_flight(proxy), api.lost
+            return proxy.counts.failed, tools.in_flight(proxy), api.lost
 
     assert run(work()) == (1, 0, 1)
 
@@ -288,7 +284,7 @@ def test_a_body_that_stops_coming_is_not_waited_for(tools, size):
             while proxy.requests:
                 await asyncio.sleep(0.01)
             failed = sum(one.failed for one in proxy.gate.limiter.key_statuses(proxy.gate.limiter.recent_keys(10)))
-            return tools.status_of(head), failed, in_flight(proxy)
+            return tools.status_of(head), failed, tools.in_flight(proxy)
 
     assert run(work()) == (408, 0, 0), "and the API is not to blame"
 

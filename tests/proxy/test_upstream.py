@@ -134,10 +134,6 @@ async def never_reads(asked, reader, writer):
     return "end"
 
 
-def in_flight(proxy):
-    return sum(one.in_flight for one in proxy.gate.limiter.snapshot().keys)
-
-
 @pytest.mark.parametrize(
     ("step", "status"),
     [
@@ -208,7 +204,7 @@ def test_a_malformed_chunk_ends_a_response_at_once(tools):
         step = says(CHUNKED + b"5\r\nbegun\r\n", b"zz\r\nwhat\r\n")
         async with tools.upstream(step) as api, tools.proxied(api.url, timeout=600.0) as proxy:
             said = await tools.raw(proxy, tools.request("GET", "/x"))
-            return tools.body_of(said), proxy.counts.failed, in_flight(proxy)
+            return tools.body_of(said), proxy.counts.failed, tools.in_flight(proxy)
 
     assert run(work()) == (b"5\r\nbegun\r\n", 1, 0)
 
@@ -218,7 +214,7 @@ def test_silence_is_noticed_after_an_interim_response(tools, early):
     async def work():
         async with tools.upstream(says(early)) as api, tools.proxied(api.url, timeout=0.2) as proxy:
             said = await tools.raw(proxy, tools.request("POST", "/x", body=b"x"))
-            return tools.status_of(said), in_flight(proxy)
+            return tools.status_of(said), tools.in_flight(proxy)
 
     assert run(work()) == (504, 0)
 
@@ -228,7 +224,7 @@ def test_silence_is_noticed_in_the_middle_of_a_response(tools):
         step = says(CHUNKED + b"5\r\nbegun\r\n")
         async with tools.upstream(step) as api, tools.proxied(api.url, timeout=0.2) as proxy:
             said = await tools.raw(proxy, tools.request("GET", "/x"))
-            return tools.body_of(said), proxy.counts.failed, in_flight(proxy)
+            return tools.body_of(said), proxy.counts.failed, tools.in_flight(proxy)
 
     assert run(work()) == (b"5\r\nbegun\r\n", 1, 0)
 
@@ -243,7 +239,7 @@ def test_a_client_that_stops_sending_is_cut_off_though_the_response_has_begun(to
             )
             await until(lambda: api.lost or not proxy.requests)
             failed = proxy.gate.limiter.key_statuses(proxy.gate.limiter.recent_keys(10))
-            return tools.body_of(said), in_flight(proxy), sum(one.failed for one in failed)
+            return tools.body_of(said), tools.in_flight(proxy), sum(one.failed for one in failed)
 
     assert run(work()) == (b"5\r\nbegun\r\n", 0, 0), "and the API is not to blame"
 
@@ -257,7 +253,7 @@ def test_an_api_that_does_not_read_the_body_is_silent(tools):
             said = await reader.readexactly(12)
             writer.transport.abort()
             await until(lambda: not proxy.requests)
-            return said, in_flight(proxy)
+            return said, tools.in_flight(proxy)
 
     assert run(work()) == (b"HTTP/1.1 504", 0)
 

@@ -6,31 +6,11 @@ Each request is refused, learns nothing, and the run goes on.
 import base64
 
 import pytest
-
-
-def get(path, *fields, host=None, method="GET", body=b""):
-    return lambda page: page.ask(f"{method} {path}", *(one.format(p=page) for one in fields), host=host, body=body)
-
-
-def with_token(path, *fields, **rest):
-    return get(path, "{p.bearer}", *fields, **rest)
+from tests.web.requests_of import get, raw, with_token
 
 
 def act_as(kind):
     return with_token("/api/act", f"Content-Type: {kind}", method="POST", body=b'{"kind":"pause"}')
-
-
-def raw(text, *, ends=True):
-    """The bytes as they are, with the page's own host, token and cookie put in."""
-
-    def send(page):
-        known = {b"HOST": page.host, b"TOKEN": page.token, b"COOKIE": page.cookie}
-        made = text
-        for name, value in known.items():
-            made = made.replace(b"<" + name + b">", value.encode())
-        return page.send(made, ends=ends)
-
-    return send
 
 
 CASES = {}

@@ -132,7 +132,7 @@ class Connection(web.RequestHandler):
 
     __slots__ = (
         *("_answered", "_has_ended", "_monitor", "_request", "_stalled_after", "_unread_since", "_unsent_timer"),
-        *("_was_paused", "is_cut_off", "watched_as"),
+        *("_was_paused", "is_cut_off"),
     )
 
     def __init__(self, listener: Listener, monitor: DisconnectMonitor, stalled_after: float, **settings: Any) -> None:
@@ -147,8 +147,6 @@ class Connection(web.RequestHandler):
         self._has_ended = False
         self._unread_since: float | None = None
         self._was_paused = False
-        self.watched_as: int | None = None
-        """The file descriptor under which the monitor watches it."""
 
     @property
     def is_idle(self) -> bool:

@@ -40,6 +40,9 @@ class DisconnectMonitor:
         self._loop = asyncio.get_running_loop()
         self._poll = select.epoll() if hasattr(select, "epoll") else None
         self._watched: dict[int, Connection] = {}
+        """By file descriptor ..."""
+        self._descriptors: dict[Connection, int] = {}
+        """... and the other way round."""
         self._probes: dict[Connection, asyncio.TimerHandle] = {}
         if self._poll is not None:
             self._loop.add_reader(self._poll.fileno(), self._poll_events)
@@ -60,12 +63,12 @@ class DisconnectMonitor:
         timer = self._probes.pop(connection, None)
         if timer is not None:
             timer.cancel()
-        if connection.watched_as is not None:
-            self._watched.pop(connection.watched_as, None)
+        descriptor = self._descriptors.pop(connection, None)
+        if descriptor is not None:
+            self._watched.pop(descriptor, None)
             if self._poll is not None:
                 with suppress(OSError):  # it was closed
-                    self._poll.unregister(connection.watched_as)
-            connection.watched_as = None
+                    self._poll.unregister(descriptor)
 
     def close(self) -> None:
         if self._poll is not None:
@@ -80,19 +83,20 @@ class DisconnectMonitor:
         own = None if connection.transport is None else connection.transport.get_extra_info("socket")
         if self._poll is None or own is None or own.fileno() < 0:
             return False
-        if connection.watched_as is None:
-            connection.watched_as = own.fileno()
-            self._watched[connection.watched_as] = connection
-            self._poll.register(connection.watched_as, events)
+        descriptor = self._descriptors.get(connection)
+        if descriptor is None:
+            descriptor = self._descriptors[connection] = own.fileno()
+            self._watched[descriptor] = connection
+            self._poll.register(descriptor, events)
         else:
-            self._poll.modify(connection.watched_as, events)
+            self._poll.modify(descriptor, events)
         return True
 
     def _poll_events(self) -> None:
         if self._poll is None:
             return
-        for number, events in self._poll.poll(0, MOST_EVENTS):
-            connection = self._watched.get(number)
+        for descriptor, events in self._poll.poll(0, MOST_EVENTS):
+            connection = self._watched.get(descriptor)
             if connection is None:
                 continue
             if events & (select.EPOLLHUP | select.EPOLLERR):

@@ -147,12 +147,12 @@ class ProxiedRequest:
         if gate.fallbacks is not None:
             self._route = gate.fallbacks.begin(self._outgoing, gate.limiter.clock.now())
         first = self._mount, self._target, upload.kept or b""
-        while True:
-            if self._route is not None:
-                self._aim(self._route, *first)
-            response = await self._exchange()
-            if response is not None:
-                return response
+        if self._route is not None and self._route.moved is not None:
+            self._aim(self._route, *first)
+        while (response := await self._exchange()) is None:
+            assert self._route is not None
+            self._aim(self._route, *first)
+        return response
 
     def _describe(self) -> OutgoingRequest:
         """The request as the gate sees it."""
@@ -167,10 +167,9 @@ class ProxiedRequest:
             parts = urlsplit(moved.url)
             mount = replace(mount, origin=f"{parts.scheme}://{parts.netloc}", address=route.endpoint)
             target, body = (f"{parts.path}?{parts.query}" if parts.query else parts.path), moved.body
-        if body is not self._outgoing.body:
-            self._mount, self._target = mount, target
-            self._upload.replace(body)
-            self._outgoing = self._describe()
+        self._mount, self._target = mount, target
+        self._upload.replace(body)
+        self._outgoing = self._describe()
 
     async def _exchange(self) -> web.StreamResponse | None:
         """Send it to its target, and pass on the response; None if another target is to be asked."""

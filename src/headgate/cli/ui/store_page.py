@@ -78,11 +78,10 @@ class StoreContent:
         return [*lines, *(credential_sentence(record, self.at) for record in self.unusable)]
 
     def render(self, width: int, height: int) -> RenderableType:
+        """The runs first, then what is shared; without runs, also that nothing is."""
         parts: list[RenderableType] = [] if self.runs is None else [self.runs.render(width, height)]
-        if parts and not (self.gates or self.records):
-            return parts[0]
-        parts += [Text()] if parts else []
-        parts.append(Text(self.headline, "bold"))
+        if self.gates or self.records or not parts:
+            parts += [*([Text()] if parts else []), Text(self.headline, "bold")]
         parts += [Text(), gate_table(self)] if self.gates else []
         if len(self.gates) > MOST_SHOWN:
             parts.append(Text(f"... and {len(self.gates) - MOST_SHOWN:,} more keys; --json has them all", "dim"))

@@ -10,8 +10,9 @@ that are complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -26,7 +27,7 @@ from ...lab.experiment import OURS, run, strategies_of
 from ...lab.measures import Run
 from ...lab.scenario import Scenario
 from ...lab.scenario_file import ScenarioError, about, bundled, bundled_names, named, read_scenario, written
-from ...lab.traces.whatif import Keys, WhatIf, read_whatif_keys, read_whatif_rate
+from ...lab.traces.whatif import WhatIf, read_whatif_keys, read_whatif_rate
 from ..ui.options import WHOLE, ExampleCommand, Notation, count_option, json_option
 from ..ui.terminal import DONE, STOPPED, CannotStart
 from .simulate_report import JsonReport, Report, TextReport, offset_by, progress_bar
@@ -130,43 +131,28 @@ def check_strategy(name: str) -> None:
 )
 @count_option("--workers", "With --trace: what if there had been N workers?", 1, 100_000)
 @json_option('Print JSON lines; their "type" is result, event or picture.')
-def command(
-    scenario: str | None,
-    show_list: bool,
-    shown: str | None,
-    strategies: tuple[str, ...],
-    seeds: int,
-    seed: int,
-    jobs: int,
-    picture: Path | None,
-    explain: bool,
-    recording: Path | None,
-    rate: object,
-    keys: Keys | None,
-    workers: int | None,
-    as_json: bool,
-) -> int:
+def command(scenario: str | None, shown: str | None, recording: Path | None, as_json: bool, **given: Any) -> int:
     """Try strategies on simulated servers, in virtual time.
 
     Runs the real limiter, or a published strategy to compare it with, against a simulated server: minutes of traffic in
     a moment, the same seed the same run. Goodput is measured against an oracle that knows the server. With --trace it
     answers how long a recorded run would have taken with another quota, more keys or more workers.
     """
-    what_ifs = {"--rate": rate, "--keys": keys, "--workers": workers}
-    check_usage([scenario, show_list or None, shown, recording], recording, what_ifs, picture, len(strategies))
+    check_usage([scenario, given["show_list"] or None, shown, recording], recording, given)
     report: Report = JsonReport() if as_json else TextReport(Console(highlight=False))
-    if show_list:
+    if given["show_list"]:
         report.catalogue(bundled())
         return DONE
     if shown is not None:
         report.file(shown, show_scenario(shown))
         return DONE
-    numbers = range(seed, seed + seeds)
+    strategies, picture, explain = given["strategies"], given["picture"], given["explain"]
+    seeds = range(given["seed"], given["seed"] + given["seeds"])
     if recording is not None:
-        asked = WhatIf(rate=rate, keys=keys, workers=workers)  # type: ignore[arg-type]
-        return answer(report, recording, asked, strategies, numbers, picture, explain=explain)
+        asked = WhatIf(rate=given["rate"], keys=given["keys"], workers=given["workers"])
+        return answer(report, recording, asked, strategies, seeds, picture, explain=explain)
     assert scenario is not None
-    return try_out(report, find_scenario(scenario), strategies, numbers, jobs, picture, explain=explain)
+    return try_out(report, find_scenario(scenario), strategies, seeds, given["jobs"], picture, explain=explain)
 
 
 def find_scenario(name: str) -> Scenario:
@@ -198,18 +184,14 @@ def unknown(name: str, otherwise: str) -> click.UsageError:
     return click.UsageError(f'unknown scenario "{name}"; {hint} "headgate simulate --list" shows all.')
 
 
-def check_usage(
-    tasks: Sequence[object],
-    recording: Path | None,
-    what_ifs: Mapping[str, object],
-    picture: Path | None,
-    strategies: int,
-) -> None:
+def check_usage(tasks: Sequence[object], recording: Path | None, given: dict[str, Any]) -> None:
+    """``tasks``: what there may be one of to do."""
     if sum(task is not None for task in tasks) != 1:
         raise click.UsageError('give a scenario ("--list" shows them), a .toml file, or --trace FILE.')
-    given = next((option for option, value in what_ifs.items() if value is not None), None)
-    if recording is None and given is not None:
-        raise click.UsageError(f"{given} is for recordings; add --trace FILE. A scenario sets it itself.")
+    what_if = next((name for name in ("rate", "keys", "workers") if given[name] is not None), None)
+    if recording is None and what_if is not None:
+        raise click.UsageError(f"--{what_if} is for recordings; add --trace FILE. A scenario sets it itself.")
+    picture, strategies = given["picture"], len(given["strategies"])
     if picture is None:
         return
     if strategies > MOST_PANELS:

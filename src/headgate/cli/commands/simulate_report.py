@@ -43,7 +43,20 @@ headers = "openai"
 [marks]
 drop = "2min"
 """
-
+GOOD, FAIR = 0.97, 0.90
+"""Shares of the oracle's goodput that are shown in green and in yellow."""
+FEW, MANY = 0.005, 0.05
+"""Shares of calls refused up to which they are shown in green and in yellow."""
+EVENT_STYLES = {"cut": "red", "raise": "green", "hold": "yellow", "resume": "green", "learn": "cyan", "mode": "magenta"}
+NO_BREAK = "\N{NO-BREAK SPACE}"
+WITH_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|calls|tokens)\b|%)")
+"""The space between a number and its unit."""
+NARROWEST = 16
+"""Sentences get this many columns; what a name means goes below it where there are fewer beside it."""
+UNBOUNDED = 10_000
+"""A width at which every table has its natural size."""
+MOST_STRETCHES = 6
+"""Changes of a recorded quota, or keys, that are listed."""
 
 FIXED = "A constant quota, and bare 429s"
 HEADERS = "Servers that state the remaining quota"
@@ -76,6 +89,9 @@ class WhatIfRow:
     outlook: Outlook
     is_asked: bool = False
     """Whether it answers the question; the others are there to compare with."""
+
+
+# ---------------------------------------------------------------------- JSON lines
 
 
 class JsonReport:
@@ -114,41 +130,12 @@ class JsonReport:
         print_fields("picture", {"picture": str(picture)})
 
 
-@contextmanager
-def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal; call the function with the number of finished runs."""
-    console = Console(stderr=True)
-    columns = (TextColumn("simulating"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} runs"))
-    shown = Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal)
-    with shown:
-        task = shown.add_task("", total=total)
-        yield lambda done: shown.update(task, completed=done)
-
-
-def offset_by(before: int, show: Callable[[int], None]) -> Callable[..., None]:
-    """``show`` for runs that come after ``before`` others."""
-    return lambda done, *_: show(before + done)
-
-
 def print_fields(kind: str, facts: dict[str, Any]) -> None:
     """One line; its type is result, event or picture, and of a list scenario or strategy."""
     click.echo(json.dumps(finite(plain({"type": kind, **facts}))))
 
 
-GOOD, FAIR = 0.97, 0.90
-"""Shares of the oracle's goodput that are shown in green and in yellow."""
-FEW, MANY = 0.005, 0.05
-"""Shares of calls refused up to which they are shown in green and in yellow."""
-EVENT_STYLES = {"cut": "red", "raise": "green", "hold": "yellow", "resume": "green", "learn": "cyan", "mode": "magenta"}
-NO_BREAK = "\N{NO-BREAK SPACE}"
-WITH_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|calls|tokens)\b|%)")
-"""The space between a number and its unit."""
-NARROWEST = 16
-"""Sentences get this many columns; what a name means goes below it where there are fewer beside it."""
-UNBOUNDED = 10_000
-"""A width at which every table has its natural size."""
-MOST_STRETCHES = 6
-"""Changes of a recorded quota, or keys, that are listed."""
+# ---------------------------------------------------------------------- tables
 
 
 class TextReport:
@@ -301,6 +288,8 @@ class TextReport:
 
 Report = TextReport | JsonReport
 
+# ---------------------------------------------------------------------- words
+
 
 def setup_text(scenario: Scenario, seeds: Sequence[int]) -> str:
     """The length, the load and the seeds."""
@@ -371,3 +360,22 @@ def quota_text(seen: TraceAnalysis) -> str:
     if len(stretches) > MOST_STRETCHES:
         words.append(f"and {len(stretches) - MOST_STRETCHES} more changes")
     return ", ".join([*words, *outages])
+
+
+# ---------------------------------------------------------------------- while it runs
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if that is a terminal; call the function with the number of finished runs."""
+    console = Console(stderr=True)
+    columns = (TextColumn("simulating"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} runs"))
+    shown = Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal)
+    with shown:
+        task = shown.add_task("", total=total)
+        yield lambda done: shown.update(task, completed=done)
+
+
+def offset_by(before: int, show: Callable[[int], None]) -> Callable[..., None]:
+    """``show`` for runs that come after ``before`` others."""
+    return lambda done, *_: show(before + done)

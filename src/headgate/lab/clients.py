@@ -183,23 +183,19 @@ class LimiterClient:
         context: RunContext,
         *,
         process: int,
-        keys: int,
-        workers: int,
         config: RateLimitConfig,
         rng: Random,
-        counts_tokens: bool = False,
         tell: TraceListener | None = None,
         failed: Callable[[BaseException], None],
     ) -> None:
         self._loop, self._clock = context.loop, context.clock
         self._network, self._backlog = context.network, context.backlog
         self._process = process
-        self._keys = keys
+        self._keys, self._workers = context.scenario.keys, context.scenario.workers
+        self._counts_tokens = context.scenario.tokens > 0
         self._lines: dict[int, int] = {}
         """How many workers wait for a key, if any do."""
         self._next_key = 0
-        self._workers = workers
-        self._counts_tokens = counts_tokens
         self._tell = tell
         self._gates: dict[int, Gate] = {}
         """Those that are watched, if any are."""

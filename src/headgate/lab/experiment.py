@@ -107,7 +107,8 @@ class _Experiment:
         self.over: asyncio.Future[None] = loop.create_future()
         loop.set_exception_handler(lambda _, context: self._fail(context))
         network = Network(loop, clock, self.server, self.scenario, self.result, self._rng("net"))
-        self.context = RunContext(loop, clock, network, Backlog(loop, clock, self.scenario, self._rng("items")))
+        backlog = Backlog(loop, clock, self.scenario, self._rng("items"))
+        self.context = RunContext(self.scenario, loop, clock, network, backlog)
         shared = self._shared_contracts() if self.scenario.together else {}
         for process, start in enumerate(self.result.starts):
             for client in self._clients(process, shared.get(process)):
@@ -131,18 +132,14 @@ class _Experiment:
                 LimiterClient(
                     self.context,
                     process=process,
-                    keys=self.server.keys,
-                    workers=scenario.workers,
                     config=replace(self.config, strategy=name),
                     rng=rng,
-                    counts_tokens=scenario.tokens > 0,
                     tell=partial(self._note, process) if self.watch else None,
                     failed=self._stop,
                 )
             ]
         baseline = BASELINES[name]
         setup = ClientSetup(
-            process=process,
             processes=scenario.processes,
             workers=scenario.workers,
             keys=self.server.keys,

@@ -170,6 +170,7 @@ def _booked(answer: Answer) -> int:
 class RunContext:
     """What all clients of a run have in common."""
 
+    scenario: Scenario
     loop: VirtualLoop
     clock: LoopClock
     network: Network

@@ -45,7 +45,6 @@ def setup() -> Callable[..., ClientSetup]:
         *, keys: int = 1, workers: int = 3, processes: int = 1, draw: float | None = 0.5, at_once: float = math.inf
     ) -> ClientSetup:
         return ClientSetup(
-            process=0,
             processes=processes,
             workers=workers,
             keys=keys,

@@ -44,7 +44,6 @@ Clients: TypeAlias = list[tuple[list[Contract], int]]
 class ClientSetup:
     """Where the clients of one process sit, and what they may know."""
 
-    process: int
     processes: int
     workers: int
     """Of this process."""

@@ -70,7 +70,7 @@ def test_there_are_workers_enough_to_use_the_quota_up(scenarios):
         assert each.workers >= math.floor(1.5 * peak * (each.service_time + each.round_trip)) + 8, each.name
 
 
-def test_who_counts_calls_counts_whole_ones_after_a_step_too(scenarios):
+def test_a_server_that_counts_calls_counts_whole_ones_after_a_step_too(scenarios):
     for each in scenarios:
         limit = each.budgets[0].limits[0]
         if each.steps and not limit.refills:

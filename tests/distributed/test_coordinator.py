@@ -17,7 +17,7 @@ WALL = 1_700_000_000.0
 
 
 class Counter:
-    """A coordinator and those who come to it; each is at its next request."""
+    """A coordinator and its members; each is at its next request."""
 
     def __init__(self, terms=TERMS, now=1000.0):
         self.terms, self.now = terms, now
@@ -62,7 +62,7 @@ class TestNumbers:
         replies = [counter.sync(member, 1) for member in ("a", "b", "a")]
         assert [(reply.granted, reply.first) for reply in replies] == [(1, 0.0), (1, 1.0), (1, 2.0)]
 
-    def test_a_lease_is_some_milliseconds_of_the_rate_for_all_who_ask(self):
+    def test_a_lease_is_some_milliseconds_of_the_rate_for_all_that_ask(self):
         counter = Counter(replace(TERMS, rate=10_000.0))
         assert counter.sync("a", 1000).granted == 300
         assert counter.sync("b", 1000).granted == 150
@@ -72,7 +72,7 @@ class TestNumbers:
         assert counter.sync("far", 1000, span=0.1).granted == 1000
         assert counter.sync("near", 1000).granted == 500
 
-    def test_whoever_has_a_lease_that_has_not_begun_gets_no_further_one(self, counter):
+    def test_a_member_whose_lease_has_not_begun_gets_no_further_one(self, counter):
         counter.sync("a", 9)
         counter.sync("b", 9)
         third = counter.sync("b", 9)
@@ -139,7 +139,7 @@ class TestMembers:
         assert counter.sync("b").members == 2
         assert counter.sync("b", at=counter.now + LIVE + 0.01).members == 1
 
-    def test_who_leaves_is_not_counted_and_holds_nothing(self, counter):
+    def test_a_member_that_leaves_is_not_counted_and_holds_nothing(self, counter):
         counter.sync("a", 1, flying=7)
         counter.sync("a", leaves=True, flying=7)
         assert counter.sync("b").members == 1
@@ -173,7 +173,7 @@ class TestHolds:
         assert counter.sync("a", at=counter.now + 4.9).line == held.line
         assert counter.sync("a", at=counter.now + 0.12).line == pytest.approx(held.line + 0.02 * 100)
 
-    def test_a_void_grant_is_not_given_to_who_asks_for_it_again(self, counter):
+    def test_a_void_grant_is_not_given_to_a_member_that_asks_for_it_again(self, counter):
         counter.sync("a", 2)
         counter.sync("b", rest=1.0)
         assert counter.sync("a", 2, again=True).granted == 0
@@ -257,7 +257,7 @@ class TestCircuit:
         counter.sync("leader", publication=self.news(counter, open_for=0.02))
         assert counter.sync("c", 1).short_of == "circuit"
 
-    def test_once_closed_everybody_is_served(self, opened):
+    def test_once_closed_all_are_served(self, opened):
         counter = self.half_opened(opened)
         counter.sync("a", 1)
         counter.sync("leader", publication=Publication(fence=counter.coordinator.fence, rate=100.0))
@@ -283,7 +283,7 @@ class TestCaps:
         assert [(reply.short_of, reply.wait) for reply in waits] == [("turn", 0.03), ("turn", 0.02)]
         assert counter.sync("b", 1).granted == 1
 
-    def test_who_does_not_come_back_loses_its_turn(self, counter):
+    def test_a_member_that_does_not_come_back_loses_its_turn(self, counter):
         counter.lead("leader", cap=1.0)
         counter.sync("leader", at=counter.now + 1)
         counter.sync("a", 1)

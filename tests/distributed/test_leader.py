@@ -1,4 +1,4 @@
-"""What a leader learns from everybody's notes is what one process would have learned, and survives its leader."""
+"""What a leader learns from the notes of all is what one process would have learned, and survives its leader."""
 
 import random
 
@@ -57,7 +57,7 @@ class TestLearning:
         assert learning.publication(1000.3).rate == pytest.approx(50.0, rel=0.01)
         assert not learning.has_news
 
-    def test_refusals_of_one_moment_cut_once_whoever_tells_of_them(self):
+    def test_refusals_of_one_moment_cut_once_whichever_member_reports_them(self):
         learning, members = learner(), Members()
         for member in "abcdef":
             members.call(member, 1, 1000.1, 1000.2, Outcome.RATE_LIMITED)
@@ -255,7 +255,7 @@ class TestHandingOver:
         heir.take(members.notes(1000.5), 1000.5, 0.5)
         assert heir.publication(1000.5).rate == pytest.approx(cut.rate)
 
-    def test_a_pause_that_is_over_is_not_begun_anew_by_whoever_leads_next(self):
+    def test_a_pause_that_is_over_is_not_begun_anew_by_the_next_leader(self):
         learning, members = learner(), Members()
         saved = learning.saved()
         asked_to_wait = Signal(outcome=Outcome.RATE_LIMITED, retry_after=3.0)

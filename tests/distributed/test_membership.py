@@ -114,7 +114,7 @@ class TestWhatIsKnown:
         leadership.begin_alone(CONFIG, None, HERE)
         assert leadership.leads.gate.controller.rate == 100.0
 
-    def test_who_leads_knows_how_many_failed_of_all(self):
+    def test_the_leader_knows_how_many_failed_of_all(self):
         breaker = Breaker(BreakerSettings())
         breaker.failures = 3
         assert leading(fence=0).recent_failures(breaker, HERE) == (3, 0.0)

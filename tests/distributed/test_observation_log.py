@@ -1,4 +1,4 @@
-"""Notes: what was seen arrives as it was, and a note that is none says nothing and harms nobody."""
+"""Notes: what was seen arrives as it was, and a note that is none says nothing and does no harm."""
 
 import json
 import random

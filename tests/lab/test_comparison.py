@@ -84,7 +84,7 @@ class TestProcesses:
             measure([Task(scenario=broken, strategy="adaptive", seed=seed) for seed in range(4)], jobs=2)
         assert not multiprocessing.active_children()
 
-    def test_who_has_seen_enough_may_stop(self):
+    def test_a_caller_that_has_seen_enough_may_stop(self):
         runs = measured([Task(scenario=SMALL, strategy="fixed", seed=seed) for seed in range(20)], jobs=2)
         place, one = next(runs)
         runs.close()

@@ -99,7 +99,7 @@ def test_a_server_that_speaks_of_another_limit_is_asked_once_a_minute():
 
 @pytest.mark.parametrize("dialect", ["gemini", "openai", "discord"])
 def test_a_wait_that_the_body_tells_is_kept(dialect):
-    """Windows of 20 calls in 30 s: who is refused comes back in the next one."""
+    """Windows of 20 calls in 30 s: a refused call comes back in the next one."""
     limit = Limit(algorithm="window", rate=Rate(20.0, 30.0), phase=0.0)
     told, silent = (run(scenario(each, limit, workers=2), "fixed", SEED) for each in (dialect, "none"))
     assert told.refused <= 2 * 4 < silent.refused

@@ -1,4 +1,4 @@
-"""Runs in virtual time: what becomes of calls, who gets items when, and that it all repeats to the byte."""
+"""Runs in virtual time: what becomes of calls, which client gets items when, and that it all repeats to the byte."""
 
 import math
 import os

@@ -116,7 +116,7 @@ class TestQueue:
         here = server(budgets=(Budget(),), queue=self.QUEUE, service_time=1.0, service_variation=0.0)
         assert [here.answer(0.0, 0).after for _ in range(6)] == pytest.approx([1, 1, 2, 2, 3, 3])
 
-    def test_who_finds_no_room_is_refused_with_503(self):
+    def test_a_call_that_finds_no_room_is_refused_with_503(self):
         here = server(budgets=(Budget(),), queue=self.QUEUE, service_time=1.0, service_variation=0.0)
         statuses(here, [0.0] * 6)
         assert here.answer(0.0, 0) == Answer(503, 0.002, None, True)
@@ -178,7 +178,7 @@ class TestKeys:
         assert here.answer(0.0, 999_999).status == 200
         assert here.keys == 1_000_000
 
-    def test_how_windows_lie_depends_on_the_seed_and_not_on_who_calls_first(self):
+    def test_how_windows_lie_depends_on_the_seed_and_not_on_the_order_of_calls(self):
         budgets = (Budget(limits=(Limit(algorithm="window", rate=Rate(1.0, 60.0)),), keys=2),)
 
         def turn(seed, first):
@@ -275,7 +275,7 @@ class TestWords:
 
 class TestOracle:
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_who_obeys_is_never_refused_and_gets_the_whole_quota(self, algorithm):
+    def test_a_client_that_obeys_is_never_refused_and_gets_the_whole_quota(self, algorithm):
         shape = {"rate": Rate(200.0, 10.0)} if algorithm != "concurrency" else {"at_once": 8}
         burst = {"burst": 5} if algorithm in ("bucket", "gcra") else {}
         here = server(Limit(algorithm=algorithm, **shape, **burst), service_time=0.4, steps=(Step(0.5, 60.0),))

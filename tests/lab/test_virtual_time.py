@@ -52,7 +52,7 @@ class TestTime:
         assert run(main) == 3600.0
         assert time.perf_counter() - began < 60.0
 
-    def test_time_passes_only_while_everybody_waits(self) -> None:
+    def test_time_passes_only_while_all_wait(self) -> None:
         async def main(clock: LoopClock) -> list[float]:
             seen = []
             for _ in range(1000):
@@ -246,7 +246,7 @@ class TestStandstill:
         with not_stuck(), pytest.raises(RuntimeError, match="every task waits"):
             run(main)
 
-    def test_everybody_can_still_tidy_up(self) -> None:
+    def test_all_tasks_can_still_tidy_up(self) -> None:
         tidied = []
 
         async def main(clock: LoopClock) -> None:

@@ -142,13 +142,13 @@ def test_a_neighbour_uses_up_windows_and_logs():
         assert [quota.take(2.0), quota.take(2.0)] == [True, False]
 
 
-def test_a_strict_log_keeps_out_who_hammers():
+def test_a_strict_log_keeps_out_a_client_that_hammers():
     log = SlidingLog(Rate(2.0, 10.0), strict=True)
     assert len(admitted(log, [n / 10 for n in range(1000)])) == 2
     assert log.wait(99.9) == pytest.approx(10.0, abs=0.2)
 
 
-def test_a_strict_log_lets_in_again_who_stops():
+def test_a_strict_log_lets_a_client_in_again_that_stops():
     log = SlidingLog(Rate(2.0, 10.0), strict=True)
     assert admitted(log, [0.0, 1.0, 2.0, 10.5, 11.9, 12.1, 22.05]) == [0.0, 1.0, 22.05]
 

@@ -51,7 +51,7 @@ class TestNames:
         coordinator, salt = all_keys(client)
         assert b"SECRET" not in b"".join([coordinator.encode(), *client.hvals(coordinator), client.get(salt)])
 
-    def test_two_who_open_the_store_meet_at_the_same_quota(self, redis_server, open_redis, member):
+    def test_two_that_open_the_store_meet_at_the_same_quota(self, redis_server, open_redis, member):
         first = member(open_redis(redis_server.url), "a")
         second = member(open_redis(redis_server.url), "b")
         assert first.sync().members == 1
@@ -97,7 +97,7 @@ class TestLifetimes:
         member(store).sync()
         assert client.ttl("headgate:salt") == -1
 
-    def test_notes_that_nobody_needs_are_removed(self, client, store, member):
+    def test_notes_that_are_not_needed_are_removed(self, client, store, member):
         leader, other = member(store, "leader"), member(store, "other")
         fence = leader.sync().fence
         seen = [(other.key, other.says(note="seen", asks=())) for _ in range(3)]

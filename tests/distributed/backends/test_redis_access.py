@@ -1,4 +1,4 @@
-"""Passwords, ACL users and TLS; and that no secret is told to anybody when they are wrong."""
+"""Passwords, ACL users and TLS; and that no secret is told when they are wrong."""
 
 import ssl
 import traceback
@@ -18,7 +18,7 @@ RIGHTS = "~headgate:* +evalsha +eval +set +hget +hmget +hset +hdel +expire +time
 
 
 def refusal(member):
-    """All that anybody could see of it."""
+    """All that can be seen of it."""
     with pytest.raises(StoreDown) as refused:
         member.sync()
     return str(refused.value), "".join(traceback.format_exception(refused.value)) + repr(refused.value)
@@ -98,7 +98,7 @@ class TestTls:
         assert member(store).sync().granted == 5
         assert "TLS" in store.where
 
-    def test_a_certificate_that_nobody_vouches_for(self, entrance, open_redis, member):
+    def test_a_certificate_that_is_not_trusted(self, entrance, open_redis, member):
         said, _ = refusal(member(open_redis(f"rediss://127.0.0.1:{entrance}")))
         assert "its certificate is not trusted" in said
 

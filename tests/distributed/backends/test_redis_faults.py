@@ -53,8 +53,8 @@ def one(server, open_redis, member):
     return member(open_redis(server.url))
 
 
-def test_nobody_there(open_redis, member):
-    with socket.socket() as taken:  # and nobody listens
+def test_no_server_there(open_redis, member):
+    with socket.socket() as taken:  # and nothing listens
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         said, _ = refusal(member(open_redis(f"redis://127.0.0.1:{port}")))

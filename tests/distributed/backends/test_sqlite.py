@@ -151,7 +151,7 @@ class TestProcesses:
             "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM desks').connection.close()"
         )
         subprocess.run([sys.executable, "-c", come_and_go, path], check=True)
-        assert os.stat(f"{path}-wal").st_ino == before, "who leaves last takes it away; others are still there"
+        assert os.stat(f"{path}-wal").st_ino == before, "the last to leave takes it away; others are still there"
 
     def test_a_lock_that_another_holds_is_told_in_time(self, path, opened):
         store = opened(timeout=0.05)

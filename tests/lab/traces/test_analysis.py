@@ -116,7 +116,7 @@ def test_a_learned_rate_above_what_was_used_counts_where_nothing_was_refused():
     )
 
 
-def test_without_learned_rates_a_caller_who_slows_down_does_not_lower_it():
+def test_without_learned_rates_a_caller_that_slows_down_does_not_lower_it():
     seen = analyze_trace(recording([*steady(0, 1, 50), refused(1), *steady(1, 5, 50), refused(5), *steady(5, 10, 5)]))
     assert quota(seen, 9.0) == pytest.approx(50, rel=0.05)
 

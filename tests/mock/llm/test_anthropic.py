@@ -118,7 +118,7 @@ def test_a_wrong_key_is_an_authentication_error(key):
     assert error.body["request_id"] == error.response.headers["request-id"]
 
 
-def test_a_key_that_nobody_paid_is_a_billing_error():
+def test_a_key_that_is_not_paid_is_a_billing_error():
     error = refused(ask, key="unpaid-1")
     assert (error.status_code, kind_of(error)) == (402, "billing_error")
 

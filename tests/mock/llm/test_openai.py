@@ -217,7 +217,7 @@ def test_a_wrong_key_is_an_authentication_error(key):
     assert (error.status_code, error.code) == (401, "invalid_api_key")
 
 
-def test_a_key_that_nobody_paid_is_out_of_quota():
+def test_a_key_that_is_not_paid_is_out_of_quota():
     error = refused(ask, openai.RateLimitError, key="unpaid-1")
     assert (error.type, error.code) == ("insufficient_quota", "insufficient_quota")
 

@@ -210,7 +210,7 @@ SAME = {"key": "acme.web.1", "model": "m"}
         ("anthropic", {"key": "bcme.web.1"}, False),
     ],
 )
-def test_who_shares_a_budget_with_whom(name, other, shares):
+def test_which_keys_share_a_budget(name, other, shares):
     async def conversation(call, server):
         return [await call(**SAME), await call(**(SAME | other))]
 

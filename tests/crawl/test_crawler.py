@@ -762,7 +762,7 @@ def test_idle_hosts_are_dropped_from_memory(tmp_path, monkeypatch):
                 config=QUICK,
                 limiter=fast(),
                 resolver=Here(),
-                on_event=lambda event: seen.append(crawler._run.status.host_count),
+                on_event=lambda event: seen.append(len(crawler._run.scheduler.lanes)),
             )
             report = await crawler.run()
             assert report.pages == 40

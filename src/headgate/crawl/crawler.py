@@ -195,7 +195,7 @@ class Crawler:
             return self._last
         report = run.report
         report.elapsed = self.clock.now() - run.began_at
-        report.hosts = max(report.hosts, run.status.host_count)
+        report.hosts = max(report.hosts, len(run.scheduler.lanes))
         return report
 
     def hosts(self, most: int = 100) -> list[HostStatus]:

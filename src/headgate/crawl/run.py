@@ -112,7 +112,9 @@ class CrawlRun:
             max_open=OPEN_PER_WORKER * config.workers,
             is_blocked=lambda: not self.memory.is_open or self._limit.is_full,
         )
-        self._client = HttpFetcher(config, setup.headers, setup.resolver, self.memory, lambda: self.status.host_count)
+        self._client = HttpFetcher(
+            config, setup.headers, setup.resolver, self.memory, lambda: len(self.scheduler.lanes)
+        )
         self._fetcher = GatedFetcher(
             limiter, setup.fetch or self._client, config, setup.rng, self._reporter.called, setup.credentials
         )

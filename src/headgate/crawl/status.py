@@ -49,10 +49,6 @@ class CrawlStatus:
     ) -> None:
         self._scheduler, self._fetcher, self._limit, self._memory, self._now = scheduler, fetcher, limit, memory, now
 
-    @property
-    def host_count(self) -> int:
-        return len(self._scheduler.lanes)
-
     def hosts(self, most: int) -> list[HostStatus]:
         """The busiest hosts, and some that are shut."""
         now, lanes = self._now(), self._lanes()

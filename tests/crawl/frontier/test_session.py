@@ -312,7 +312,7 @@ class TestTheFile:
                 await frontier.add(FoundUrl(f"https://a.example/{n}", 1) for n in range(3))
                 one, two, three = await frontier.take(3)
                 await frontier.finish(one, result(one))
-                connection = frontier._transaction.connection
+                connection = frontier._session.connection
                 (pages,) = connection.execute("PRAGMA page_count").fetchone()
                 connection.execute(f"PRAGMA max_page_count = {pages + 1}")
                 many = [FoundUrl(f"https://b.example/{'x' * 500}/{n}", 2) for n in range(100)]

@@ -82,7 +82,7 @@ class Frontier:
         session = self._session = await asyncio.to_thread(
             FrontierSession, self.path, self._identity, self._outputs, self.now()
         )
-        self._transaction = FrontierTransaction(
+        transaction = FrontierTransaction(
             session.connection,
             self.path,
             wall=self.now,
@@ -90,9 +90,7 @@ class Frontier:
             per_host=self._per_host,
             on_step=self._on_step,
         )
-        self._writer = GroupCommitWriter(
-            self._transaction, full_sync=True, on_step=self._on_step, error_of=ledger_error
-        )
+        self._writer = GroupCommitWriter(transaction, full_sync=True, on_step=self._on_step, error_of=ledger_error)
         return await self.counts()
 
     async def __aenter__(self) -> Self:
@@ -108,7 +106,7 @@ class Frontier:
         if writer is None:
             return
         try:
-            leaving = writer.submit(lambda _: self._transaction.sign_off())
+            leaving = writer.submit(lambda transaction: transaction.sign_off())
             await writer.close()
             await leaving
         finally:
@@ -125,7 +123,7 @@ class Frontier:
         """How many of these were not known yet. They must be canonical: each spelling is a URL of its own."""
         added, left = 0, iter(found)
         while part := _with_digests(islice(left, URLS_AT_ONCE)):
-            added += await self._submit(partial(self._transaction.add, part), about=part)
+            added += await self._submit(partial(FrontierTransaction.add, found=part), about=part)
         return added
 
     async def take(self, limit: int) -> list[Visit]:
@@ -136,7 +134,7 @@ class Frontier:
         """
         if limit < 1:
             return []
-        taking = self._submit(lambda: self._transaction.take(limit), step="claim", durable=False)
+        taking = self._submit(lambda transaction: transaction.take(limit), step="claim", durable=False)
         try:
             visits = await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -147,7 +145,7 @@ class Frontier:
 
     async def next_at(self) -> float | None:
         """Unix time from which ``take`` has something to give if nothing else happens; None if never."""
-        return await self._submit(lambda: self._transaction.next_at(), durable=False)
+        return await self._submit(lambda transaction: transaction.next_at(), durable=False)
 
     async def finish(
         self, visit: Visit, result: Result | None, found: Iterable[FoundUrl] = (), reason: str = ""
@@ -163,9 +161,9 @@ class Frontier:
 
         left_out: list[tuple[FoundUrl, str]] = []
 
-        def finish() -> int:
-            self._transaction.finish(visit.number, host, reason, records)
-            return self._transaction.add(part, self._bounds, left_out)
+        def finish(transaction: FrontierTransaction) -> int:
+            transaction.finish(visit.number, host, reason, records)
+            return transaction.add(part, self._bounds, left_out)
 
         added = await self._ended(visit, host, self._submit(finish, about=part))
         if self._left_out is not None:
@@ -179,7 +177,8 @@ class Frontier:
         """Not before this (Unix time). ``attempts`` and ``rate_limited`` are added to the visit's own."""
         host = self._end(visit)
         putting = self._submit(
-            lambda: self._transaction.put_off(visit.number, host, until, reason, attempts, rate_limited), durable=False
+            lambda transaction: transaction.put_off(visit.number, host, until, reason, attempts, rate_limited),
+            durable=False,
         )
         await self._ended(visit, host, putting)
 
@@ -194,19 +193,19 @@ class Frontier:
     async def give_back(self, visits: Iterable[Visit]) -> None:
         """Nothing was done about these; they wait as before."""
         back = [(visit.number, self._end(visit)) for visit in visits]
-        await self._submit(lambda: self._transaction.give_back(back), durable=False)
+        await self._submit(lambda transaction: transaction.give_back(back), durable=False)
 
     async def rest(self, host: str, until: float, reason: str) -> None:
         """Nothing is taken from this host before then (Unix time). A rest that ends earlier shortens nothing."""
-        await self._submit(lambda: self._transaction.rest(host, until, reason), durable=False)
+        await self._submit(lambda transaction: transaction.rest(host, until, reason), durable=False)
 
     # ------------------------------------------------------------------ what is known
 
     async def robots(self, host: str) -> StoredRobots | None:
-        return await self._submit(lambda: self._transaction.robots(host), durable=False)
+        return await self._submit(lambda transaction: transaction.robots(host), durable=False)
 
     async def keep_robots(self, host: str, robots: StoredRobots) -> None:
-        await self._submit(lambda: self._transaction.keep_robots(host, robots), durable=False)
+        await self._submit(lambda transaction: transaction.keep_robots(host, robots), durable=False)
 
     async def counts(self) -> FrontierCounts:
         return await asyncio.to_thread(read_counts, self.path)
@@ -221,7 +220,7 @@ class Frontier:
 
     async def _lose(self, visit: Visit, state: VisitState, reason: Reason, attempts: int) -> None:
         host = self._end(visit)
-        losing = self._submit(lambda: self._transaction.lose(visit.number, host, state, reason, attempts))
+        losing = self._submit(lambda transaction: transaction.lose(visit.number, host, state, reason, attempts))
         await self._ended(visit, host, losing)
 
     def _end(self, visit: Visit) -> int:
@@ -245,11 +244,11 @@ class Frontier:
         if taking.cancelled() or taking.exception() or self._writer is None:
             return
         back = [(visit.number, host) for host, visit in taking.result()]
-        self._submit(lambda: self._transaction.give_back(back), durable=False)
+        self._submit(lambda transaction: transaction.give_back(back), durable=False)
 
     def _submit(
         self,
-        work: Callable[[], T],
+        work: Callable[[FrontierTransaction], T],
         *,
         about: Iterable[tuple[int, FoundUrl]] = (),
         durable: bool = True,
@@ -257,8 +256,7 @@ class Frontier:
     ) -> asyncio.Future[T]:
         if self._writer is None:
             raise LedgerError(f"{self.path} is not open: call begin() first; it cannot be used after close()")
-        digests = [digest for digest, _ in about]
-        return self._writer.submit(lambda _: work(), about=digests, durable=durable, step=step)
+        return self._writer.submit(work, about=[digest for digest, _ in about], durable=durable, step=step)
 
     def __repr__(self) -> str:
         return f"Frontier({self.path!r})"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver
+from tests.crawl.http_site import http_site
 
 from headgate import AdaptiveRateLimiter, ConfigError, RateLimitConfig
 from headgate.batch.ledger import LedgerError
@@ -76,17 +77,8 @@ async def serving(answer):
         said = answer(request)
         return await said if asyncio.iscoroutine(said) else said
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]
-    try:
+    async with http_site(handle) as port:
         yield f"http://127.0.0.1:{port}", log
-    finally:
-        await runner.cleanup()
 
 
 def fast(**settings):

@@ -16,6 +16,7 @@ from threading import Thread
 
 import pytest
 from aiohttp import web
+from tests.crawl.http_site import http_site
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.batch.ledger import LedgerError
@@ -244,17 +245,9 @@ def test_a_sitemap_of_30_megabytes_is_read(name):
         )
 
     async def main():
-        app = web.Application()
-        app.router.add_get("/{path:.*}", serve)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
-        crawler = Crawler(url, config=replace(QUICK, allow_private=True, max_size=100_000), limiter=fast())
-        report = await crawler.run()
-        await runner.cleanup()
-        return report
+        config = replace(QUICK, allow_private=True, max_size=100_000)
+        async with http_site(serve) as port:
+            return await Crawler(f"http://127.0.0.1:{port}/", config=config, limiter=fast()).run()
 
     report = asyncio.run(main())
     assert (report.sitemaps, report.pages, report.reasons) == (1, 3, {"too_large": 1})

@@ -27,8 +27,7 @@ def fast(**settings):
 def answer(url, text="", status=200, content_type="text/html", **headers):
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     return FetchResponse(url=url, status=status, headers=headers, body=text.encode(), content_type=content_type,
-                   charset="utf-8", location=headers.get("Location"), latency=0.001, took=0.001,
-                   retry_after=None)  # fmt: skip
+                   charset="utf-8", location=headers.get("Location"), latency=0.001, took=0.001)  # fmt: skip
 
 
 def page(url, *links, **headers):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver
+from tests.crawl.http_site import http_site
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.crawl.config import CrawlConfig
@@ -57,19 +58,8 @@ async def serving(answer, addresses=OUTSIDE):
             return web.Response(status=404)
         return await answer(request)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:(?s:.*)}", handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    port = 0
-    for address in addresses:
-        site = web.TCPSite(runner, address, port)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]
-    try:
+    async with http_site(handle, addresses) as port:
         yield port, log
-    finally:
-        await runner.cleanup()
 
 
 async def crawled(port, seeds, **settings):

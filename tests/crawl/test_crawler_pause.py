@@ -14,18 +14,7 @@ LINKS = "".join(f'<a href="/{number}">page</a>' for number in range(PAGES))
 
 def answer(url, status=200):
     body = f"<title>A page</title><p>Words to read.</p>{LINKS}".encode()
-    return FetchResponse(
-        url=url,
-        status=status,
-        headers={},
-        body=body,
-        content_type="text/html",
-        charset="utf-8",
-        location=None,
-        latency=0.0,
-        took=0.0,
-        retry_after=None,
-    )
+    return FetchResponse(url=url, status=status, body=body, content_type="text/html", charset="utf-8")
 
 
 def test_no_fetch_starts_while_it_is_paused_and_every_page_comes_in_the_end():

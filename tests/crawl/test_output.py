@@ -23,16 +23,7 @@ SENT = {"Content-Type": "text/html", "Content-Encoding": "gzip", "Content-Length
 
 def response(body=b"<p>hello</p>", headers=SENT):
     return FetchResponse(
-        url=URL,
-        status=200,
-        headers=headers,
-        body=body,
-        content_type="text/html",
-        charset=None,
-        location=None,
-        latency=0.1,
-        took=0.2,
-        retry_after=None,
+        url=URL, status=200, headers=headers, body=body, content_type="text/html", latency=0.1, took=0.2
     )
 
 

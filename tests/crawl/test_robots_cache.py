@@ -19,10 +19,7 @@ RULES = b"User-agent: *\nDisallow: /private\nSitemap: https://a.test/map.xml\nSi
 
 
 def response(status=200, body=RULES):
-    return FetchResponse(
-        url=f"{ORIGIN}/robots.txt", status=status, headers={}, body=body, content_type="text/plain", charset=None,
-        location=None, latency=0.0, took=0.0, retry_after=None,
-    )  # fmt: skip
+    return FetchResponse(url=f"{ORIGIN}/robots.txt", status=status, body=body, content_type="text/plain")
 
 
 class FakeFrontier:

@@ -103,18 +103,7 @@ def crawl_attempts(limits: RateLimitConfig, config: CrawlConfig) -> int:
         nonlocal fetches
         is_page = not request.url.endswith("robots.txt")
         fetches += is_page
-        return FetchResponse(
-            url=request.url,
-            status=500 if is_page else 404,
-            headers={},
-            body=b"",
-            content_type="text/html",
-            charset=None,
-            location=None,
-            latency=0.0,
-            took=0.0,
-            retry_after=None,
-        )
+        return FetchResponse(url=request.url, status=500 if is_page else 404, content_type="text/html")
 
     crawler = Crawler("http://site.example/", limiter=AdaptiveRateLimiter(limits), config=config, fetch=fetch)
     asyncio.run(crawler.run())

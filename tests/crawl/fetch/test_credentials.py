@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
-from bench.ports import free_port
+from tests.crawl.http_site import http_site
 
 from headgate import AdaptiveRateLimiter, ConfigError, CredentialCoordinator, RateLimitConfig
 from headgate.cli import execute as run
@@ -44,18 +44,8 @@ async def serving(answer, robots=None, addresses=("127.0.0.1",)):
             return web.Response(status=404) if robots is None else robots(request)
         return answer(request)
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    port = free_port(*addresses)
-    for address in addresses:
-        site = web.TCPSite(runner, address, port)
-        await site.start()
-    try:
+    async with http_site(handle, addresses) as port:
         yield f"http://127.0.0.1:{port}", log
-    finally:
-        await runner.cleanup()
 
 
 def keys(*secrets, at_once=None, **options):
@@ -109,18 +99,11 @@ def test_one_lease_is_one_fetch():
         return html()
 
     async def main():
-        app = web.Application()
-        app.router.add_get("/{path:.*}", answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
         limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=500.0, token_bucket_capacity=50.0))
-        seeds = [f"{url}/{number}" for number in range(8)]
-        report = await Crawler(seeds, config=QUICK, limiter=limiter, credentials={url: keys(CANARY, at_once=1)}).run()
-        await runner.cleanup()
-        return report
+        async with http_site(answer) as port:
+            url = f"http://127.0.0.1:{port}"
+            seeds, one = [f"{url}/{number}" for number in range(8)], {url: keys(CANARY, at_once=1)}
+            return await Crawler(seeds, config=QUICK, limiter=limiter, credentials=one).run()
 
     assert asyncio.run(main()).pages == 8
     assert most == 1
@@ -161,18 +144,7 @@ def test_http_and_https_of_one_host_are_two_origins():
     async def fetch(visit, headers=None):
         seen[visit.url] = dict(headers or {})
         status = 404 if visit.url.endswith("/robots.txt") else 200
-        return FetchResponse(
-            url=visit.url,
-            status=status,
-            headers={},
-            body=b"<p>x",
-            content_type="text/html",
-            charset=None,
-            location=None,
-            latency=0.0,
-            took=0.0,
-            retry_after=None,
-        )
+        return FetchResponse(url=visit.url, status=status, body=b"<p>x", content_type="text/html")
 
     seeds = [f"{scheme}://a.test/{number}" for number in range(3) for scheme in ("http", "https")]
     limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=500.0, token_bucket_capacity=50.0))

@@ -6,6 +6,7 @@ import random
 import pytest
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
+from tests.crawl.http_site import http_site
 
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.crawl.config import CrawlConfig
@@ -122,19 +123,11 @@ def test_a_crawl_of_large_pages_holds_no_more_than_it_may(monkeypatch, packed):
     monkeypatch.setattr(CrawlRun, "__init__", noted)
 
     async def main():
-        app = web.Application()
-        app.router.add_get("/{path:.*}", answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
         config = CrawlConfig(allow_private=True, rate=None, per_host=64, workers=1024, max_held=most)
         limiter = AdaptiveRateLimiter(RateLimitConfig(initial_rps=5000.0, token_bucket_capacity=100.0))
-        crawler = Crawler([f"{url}/{n}" for n in range(pages)], config=config, limiter=limiter, rng=random.Random(1))
-        report = await crawler.run()
-        await runner.cleanup()
-        return report
+        async with http_site(answer) as port:
+            seeds = [f"http://127.0.0.1:{port}/{n}" for n in range(pages)]
+            return await Crawler(seeds, config=config, limiter=limiter, rng=random.Random(1)).run()
 
     report = asyncio.run(main())
     assert (report.pages, report.failed) == (pages, 0)

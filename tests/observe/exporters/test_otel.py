@@ -353,18 +353,7 @@ def test_a_visit_of_a_crawl_is_a_get_of_its_page(seen):
 
         async def fetch(visit):
             await asyncio.sleep(0.2)
-            return FetchResponse(
-                url=visit.url,
-                status=404,
-                headers={},
-                body=b"",
-                content_type="",
-                charset=None,
-                location=None,
-                latency=0.2,
-                took=0.2,
-                retry_after=None,
-            )
+            return FetchResponse(url=visit.url, status=404, content_type="", latency=0.2, took=0.2)
 
         visiting = GatedFetcher(limiter, fetch, CrawlConfig(), random.Random(1))
         visit = Visit(1, f"https://example.org/page?session={SECRET}", "example.org", 0)

@@ -17,13 +17,9 @@ def answer(url, status=200, retry_after=None):
     return FetchResponse(
         url=url,
         status=status,
-        headers={},
         body=f"<title>A page</title><p>Words to read.</p>{LINKS}".encode(),
         content_type="text/html",
         charset="utf-8",
-        location=None,
-        latency=0.0,
-        took=0.0,
         retry_after=retry_after,
     )
 

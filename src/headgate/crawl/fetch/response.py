@@ -23,7 +23,7 @@ import asyncio
 import re
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
@@ -107,20 +107,20 @@ class FetchResponse:
 
     url: str
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
     """Names in any case; ``items()`` has those that came more than once."""
-    body: bytes
+    body: bytes = b""
     """Unpacked. Empty if the answer is not 2xx and its body was unfit."""
-    content_type: str
+    content_type: str = ""
     """``text/html``; empty if the server did not say."""
-    charset: str | None
-    location: str | None
+    charset: str | None = None
+    location: str | None = None
     """Where a 3xx leads, as the server wrote it; ``canonical(location, url)`` is a URL or None."""
-    latency: float
+    latency: float = 0.0
     """Seconds until the headers were here."""
-    took: float
+    took: float = 0.0
     """... and all the rest."""
-    retry_after: float | None
+    retry_after: float | None = None
 
 
 class FetchError(HeadgateError):

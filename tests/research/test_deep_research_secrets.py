@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from headgate.cli.commands.research_page import FORMS, render
+from headgate.cli.commands.research_display import FORMS, render
 from headgate.cli.ui.terminal import SecretFilter
 from headgate.errors import CircuitOpenError
 from headgate.providers import PROVIDERS

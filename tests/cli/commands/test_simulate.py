@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 import headgate.cli.commands.simulate as simulate
-from headgate.cli.commands.simulate_report import OUR_STRATEGIES, YOUR_OWN, duration, quota_text, whole_time
+from headgate.cli.commands.simulate_display import OUR_STRATEGIES, YOUR_OWN, duration, quota_text, whole_time
 from headgate.lab.baselines import BASELINES
 from headgate.lab.experiment import OURS
 from headgate.lab.measures import Decision

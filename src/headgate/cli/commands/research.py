@@ -27,7 +27,7 @@ from ..ui.options import DURATION, ExampleCommand, count_option
 from ..ui.session import run_async
 from ..ui.shared_state import is_key_set, read_credentials
 from ..ui.terminal import DONE, FAILED, CommandFailed, SecretFilter, complain
-from .research_page import FORMS, progress_line, reasons, render, summary
+from .research_display import FORMS, progress_line, reasons, render, summary
 
 ENGINE_VARIABLE = "GOOGLE_CSE_ID"
 LONGEST_ATTEMPT = 15.0

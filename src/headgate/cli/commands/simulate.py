@@ -30,7 +30,7 @@ from ...lab.scenario_file import ScenarioError, about, bundled, bundled_names, n
 from ...lab.traces.whatif import WhatIf, read_whatif_keys, read_whatif_rate
 from ..ui.options import WHOLE, ExampleCommand, Notation, count_option, json_option
 from ..ui.terminal import DONE, STOPPED, CannotStart
-from .simulate_report import JsonReport, Report, TextReport, offset_by, progress_bar
+from .simulate_display import JsonReport, Report, TextReport, offset_by, progress_bar
 from .simulate_whatif import answer, write
 
 EVERYTHING = "all"

@@ -30,7 +30,7 @@ from ...lab.traces.whatif import (
 )
 from ...units import Rate
 from ..ui.terminal import DONE, STOPPED, CommandFailed
-from .simulate_report import Report, WhatIfRow, duration, offset_by, progress_bar
+from .simulate_display import Report, WhatIfRow, duration, offset_by, progress_bar
 
 CLOSE = 0.1
 """A simulation of the recorded run that is off by more than this share is marked as uncertain."""

@@ -83,7 +83,7 @@ def ask(
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            async with Target(TargetConfig(to=url, **config), prices=prices, run_id="run-1") as target:
+            async with Target(TargetConfig(to=url, **config), prices=prices) as target:
                 asked = sent or row()
                 answer = await target.fetch(asked, context)
                 return Target.line(Result(index=0, name=asked.key, item=asked, state=RowState.DONE, value=answer))
@@ -331,7 +331,9 @@ def test_an_empty_answer_is_null() -> None:
 
 
 def test_the_same_row_has_the_same_idempotency_key_in_every_attempt_and_no_other_row_has_it() -> None:
-    one, other_run = (Target(TargetConfig(to="openai"), run_id=run) for run in ("run-1", "run-2"))
+    one, other_run = (Target(TargetConfig(to="openai")) for _ in range(2))
+    one.for_run("run-1")
+    other_run.for_run("run-2")
     keys = [one.idempotency_key(row()), one.idempotency_key(row()), one.idempotency_key(row(1))]
     assert keys[0] == keys[1] != keys[2]
     assert other_run.idempotency_key(row()) != keys[0]

@@ -111,16 +111,7 @@ def _endpoint_of(to: str) -> Endpoint:
     known = next((one for one in KNOWN_ENDPOINTS.values() if one.base_url.split("/")[2] == host.lower()), None)
     if known is None or scheme.lower() != "https":
         return Endpoint(name=name, base_url=base_url)
-    return Endpoint(
-        name=known.name,
-        base_url=base_url,
-        path=known.path,
-        key_header=known.key_header,
-        key_prefix=known.key_prefix,
-        headers=known.headers,
-        key_variable=known.key_variable,
-        dialect=known.dialect,
-    )
+    return replace(known, base_url=base_url)
 
 
 def _invalid_text(to: str) -> str:

@@ -36,7 +36,7 @@ from ..resilience.fallback import Fallback
 from ..wire.fallback import adapt_bytes, refusal_in
 from ..wire.parse import has_own_tiers, vendor_in, vendor_of
 from ..wire.token_usage import COUNTED_AT_ADMISSION, TokenCounts, Usage, admitted, is_silent, settled, usage_of
-from .endpoints import InvalidPathError, endpoint_of, is_header
+from .endpoints import InvalidPathError, is_header
 from .endpoints import TargetConfig as TargetConfig
 from .input.rows import BrokenRowError, InputRow
 from .input.shapes import Request, parse_json
@@ -97,7 +97,6 @@ class Target:
         config: TargetConfig,
         *,
         prices: Prices | None = None,
-        run_id: str = "",
         fallback: Fallback | None = None,
     ) -> None:
         """``fallback``: rows were made for another target, and are adapted."""
@@ -105,9 +104,9 @@ class Target:
         self._fallback = fallback
         self._adapted: tuple[InputRow, Request] | None = None
         """The row that was adapted last: it is needed a few times."""
-        self.endpoint = endpoint_of(config.to, config.dialect)
+        self.endpoint = config.endpoint
         self.prices = (prices or Prices()).at("azure" if self.endpoint.dialect == "azure" else self.endpoint.name)
-        self.for_run(run_id)
+        self.for_run("")
         if self.endpoint.key_header.lower() in map(str.lower, config.headers):
             raise ConfigError(
                 f"target headers: {self.endpoint.key_header!r} carries the key; name where it is with --keys"

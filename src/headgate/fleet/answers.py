@@ -39,7 +39,6 @@ RENEW_EVERY = 3.0
 """Seconds between two signs of life."""
 OPEN_PATIENCE, LOOK_AGAIN = 10.0, 0.5
 """Seconds for which a memory that is down is waited for at first, and between two attempts."""
-RENEWING = "headgate-renew"
 T = TypeVar("T")
 
 
@@ -190,6 +189,7 @@ class AnswerMemory:
         self._thread = ThreadPoolExecutor(1, "headgate-answers")
         self._buffer = AnswerBuffer(lambda some: self._ask(answers.put, some))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: asyncio.Task[None]
 
     async def open(self, identity: str) -> None:
         """A memory that is down is waited for, but not for long: a wrong address should show at once."""
@@ -203,7 +203,7 @@ class AnswerMemory:
                     raise ConfigError(f"cannot save answers: {error}") from None
             await asyncio.sleep(LOOK_AGAIN)
         self._start(self._buffer.run())
-        self._start(self._renew())
+        self._renewing = asyncio.create_task(self._renew())
 
     async def take(self, keys: Sequence[bytes], group: str) -> list[bytes | Taken]:
         """Raises ``StoreDown``."""
@@ -220,14 +220,12 @@ class AnswerMemory:
     async def close(self, within: float) -> None:
         """Write what is left; a memory that is down loses it."""
         self._buffer.close()
-        renewing = [task for task in self._tasks if task.get_name() == RENEWING]
-        for task in renewing:
-            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
-        for task in self._tasks:
+        unfinished = (*self._tasks, self._renewing)
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
         with contextlib.suppress(StoreDown):
             await self._ask(self._answers.close)
         self._thread.shutdown(wait=False)
@@ -237,9 +235,6 @@ class AnswerMemory:
             await self._ask(self._answers.release, keys)
 
     async def _renew(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.set_name(RENEWING)
         while True:
             await asyncio.sleep(RENEW_EVERY)
             with contextlib.suppress(StoreDown):

@@ -42,7 +42,7 @@ from ..output import REPLACED, fingerprint, row_id
 from . import LedgerError
 from .schema import DEAD, DONE, check_log, ledger_error, open_to_write, output_of
 from .transaction import LONGEST_REASON, LedgerTransaction
-from .verify import LedgerVerifier, OutputLines
+from .verify import LedgerVerifier, OutputLines, text_in
 
 UNFINISHED = ".unfinished"
 """What the name of a ledger ends with while it is made."""
@@ -140,10 +140,10 @@ def _take_lines(connection: sqlite3.Connection, output: str, rescued: RecoveredR
     doubles, strangers = [], []
     lines = OutputLines(output)
     for number, line in enumerate(lines, 1):
-        name = _id_of(line)
+        name = text_in(line, "id")
         if line[-1:] != b"\n" and line.startswith(OUR_LINE):
             rescued.torn = True
-        elif name is None or line[-1:] != b"\n":
+        elif name is None or not name.isprintable() or line[-1:] != b"\n":
             strangers.append(number)
         elif connection.execute("INSERT OR IGNORE INTO temp.lines VALUES (?, ?, ?)", (name, number, line)).rowcount < 1:
             doubles.append(number)
@@ -178,15 +178,6 @@ def _read(line: bytes) -> tuple[str, int, str, int]:
         return name, DONE, "", tokens
     said = words_of(Answer(status, {}, json.dumps(body).encode()), "")
     return name, DEAD, redact(f"{outcome.value}: {said}")[:LONGEST_REASON], tokens
-
-
-def _id_of(line: bytes) -> str | None:
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    name = read.get("id") if isinstance(read, dict) else None
-    return name if isinstance(name, str) and name.isprintable() else None
 
 
 def _refusal(output: str, numbers: list[int], what: str) -> OutputError:

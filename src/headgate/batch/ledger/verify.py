@@ -280,7 +280,7 @@ class _Comparison:
 
     def _place(self, count: int, line: bytes) -> None:
         """A line is not where it should be."""
-        name = _name_of(line)
+        name = text_in(line, "custom_id")
         number = None if name is None else self._number_of(name, line)
         if number is None:
             self._unknown.append((count, _shown(line) if name is None else quoted(redact(name))))
@@ -379,13 +379,14 @@ class _Beginning(io.RawIOBase):
         return len(data)
 
 
-def _name_of(line: bytes) -> str | None:
+def text_in(line: bytes, name: str) -> str | None:
+    """A field of a line of output; None if the line has none of this name."""
     try:
         read = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    name = read.get("custom_id") if isinstance(read, dict) else None
-    return name if isinstance(name, str) else None
+    text = read.get(name) if isinstance(read, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def _shown(line: bytes) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...batch.config import ALIKE, job_config
-from ...batch.endpoints import endpoint_of
 from ...batch.input import Rows, Template
 from ...batch.input.rows import FORMATS
 from ...batch.ledger.schema import SUFFIX
@@ -176,7 +175,7 @@ def ledger_path(output: str, ledger: str | None) -> str | None:
 def credentials_of(
     to: TargetConfig, given: dict[str, Any], shared: SharedState | None = None
 ) -> CredentialCoordinator | None:
-    endpoint = endpoint_of(to.to, to.dialect)
+    endpoint = to.endpoint
     return vendor_coordinator(endpoint.name, endpoint.key_variable, given["sources"], shared, given["groups"])
 
 

@@ -11,12 +11,13 @@ from headgate.batch.config import BatchConfig, RunContext
 from headgate.batch.cooldowns import Cooldowns
 from headgate.batch.item import Backlog
 from headgate.batch.lanes import FOR_ROWS, LaneSet
+from headgate.batch.pricing import FixedBudget
 from headgate.batch.report import BatchReport
 from headgate.core.decision import Outcome
 from headgate.core.signal import Signal
 from headgate.engine.lane import LaneWait, Obstacle
 from headgate.engine.scheduler import Scheduler
-from headgate.engine.supervisor import Supervisor
+from headgate.engine.supervisor import PauseSwitch, Supervisor
 from headgate.events import BatchEvent, EventDispatcher
 
 
@@ -43,18 +44,20 @@ class Parts:
             config=BatchConfig(cooldown_scope=scope),
             clock=clock,
             rng=random.Random(1),
+            limiter=self.limiter,
+            budget=FixedBudget(None, None),
+            pause=PauseSwitch(),
             backlog=Backlog(clock),
             report=BatchReport(),
             events=EventDispatcher(BatchEvent, clock, lambda: None),
             supervisor=self.supervisor,
         )
-        self.cooldowns = Cooldowns(context, self.limiter, self.on_change)
+        self.cooldowns = Cooldowns(context, self.on_change)
         self.scheduler = Scheduler(0.2)
         self.lanes = LaneSet(
             context,
             scheduler=self.scheduler,
             cooldowns=self.cooldowns,
-            limiter=self.limiter,
             gate_keys=lambda key: {label: key if label is None else f"{key}/{label}" for label in labels},
         )
         self.driver = NoRows()

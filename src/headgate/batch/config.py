@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     import random
 
     from ..clock import Clock
-    from ..engine.supervisor import Supervisor
+    from ..engine.supervisor import PauseSwitch, Supervisor
     from ..events import EventDispatcher
+    from ..limiter import AdaptiveRateLimiter
     from ..resilience.classify import ClassifyError
     from ..resilience.recovery import RecoveryRateLimiter
     from .item import Backlog
+    from .pricing import Budget
     from .report import BatchReport
 
 SCOPES = ("credential", "key", "provider")
@@ -138,11 +140,14 @@ def job_config(*, max_attempts: int, wait: bool, keep_going: bool, **others: Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What all parts of one run share: its settings, its clock, how far it has got and whether it is to stop."""
+    """What all parts of one run share: settings, clock, limiter, how far it has got and whether it is to stop."""
 
     config: BatchConfig
     clock: Clock
     rng: random.Random
+    limiter: AdaptiveRateLimiter
+    budget: Budget
+    pause: PauseSwitch
     backlog: Backlog
     report: BatchReport
     events: EventDispatcher

@@ -19,7 +19,6 @@ from typing import Any
 from ..core.cooldown import SPEND_REST, UNTOLD_RESET, Cooldown, SpendRests, above
 from ..core.decision import NEVER, UNKNOWN
 from ..core.signal import Signal
-from ..limiter import AdaptiveRateLimiter
 from .config import RunContext
 from .ledger import Ledger
 
@@ -34,10 +33,10 @@ NOTE_EVERY = 1.0
 
 
 class Cooldowns:
-    def __init__(self, context: RunContext, limiter: AdaptiveRateLimiter, on_change: Callable[[], None]) -> None:
+    def __init__(self, context: RunContext, on_change: Callable[[], None]) -> None:
         """``on_change`` is called when there is something new to remember for the next run."""
         self._config, self._clock, self._rng = context.config, context.clock, context.rng
-        self._report, self._events, self._limiter = context.report, context.events, limiter
+        self._report, self._events, self._limiter = context.report, context.events, context.limiter
         self._on_change = on_change
         self._by_scope: dict[str, Cooldown] = {}
         self._gates: dict[Cooldown, set[str]] = {}

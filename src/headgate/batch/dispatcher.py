@@ -20,10 +20,9 @@ from ..core.answer_length import TokenCost
 from ..core.decision import NEVER, UNKNOWN, Outcome
 from ..core.fallback import LONG_QUOTA
 from ..engine.lane import LaneWait, Obstacle
-from ..engine.supervisor import PauseSwitch, StopReason
+from ..engine.supervisor import StopReason
 from ..engine.worker_pool import WorkerPool
 from ..errors import CircuitOpenError, Refused
-from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import Permit
 from .attempt import Attempt
 from .config import RunContext
@@ -31,7 +30,7 @@ from .cooldowns import Cooldowns
 from .item import Item
 from .lanes import AFTER_AN_ANSWER, LaneSet, Route, RowLane
 from .outcomes import REFUSED_FOR, Outcomes
-from .pricing import Budget, worth
+from .pricing import worth
 from .stalls import StandstillDetector
 
 if TYPE_CHECKING:
@@ -59,22 +58,19 @@ class RowDispatcher:
         context: RunContext,
         *,
         function: Callable[[Attempt], Awaitable[Any]],
-        limiter: AdaptiveRateLimiter,
         pool: WorkerPool[Attempt],
         lanes: LaneSet,
         outcomes: Outcomes,
         cooldowns: Cooldowns,
-        budget: Budget,
-        pause: PauseSwitch,
         standstill: StandstillDetector,
         mover: RowMover | None = None,
     ) -> None:
         self._context, self._config = context, context.config
         self._clock, self._report, self._events = context.clock, context.report, context.events
         self._backlog, self._supervisor = context.backlog, context.supervisor
-        self._function, self._limiter, self._mover = function, limiter, mover
-        self._pool, self._lanes, self._cooldowns, self._budget = pool, lanes, cooldowns, budget
-        self._outcomes, self._pause, self._standstill = outcomes, pause, standstill
+        self._limiter, self._budget, self._pause = context.limiter, context.budget, context.pause
+        self._function, self._pool, self._lanes, self._mover = function, pool, lanes, mover
+        self._outcomes, self._cooldowns, self._standstill = outcomes, cooldowns, standstill
         self._regrouped: dict[str, int] = {}
         self.least_size = UNKNOWN
         """The smallest row seen; only above it there may be something smaller."""

@@ -131,15 +131,14 @@ class LaneSet:
         *,
         scheduler: Scheduler[Item],
         cooldowns: Cooldowns,
-        limiter: AdaptiveRateLimiter,
         gate_keys: Callable[[str], Mapping[str | None, str]],
         credentials_of: Callable[[str], CredentialCoordinator | None] = lambda _: None,
         account_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         """``gate_keys(key)`` gives the limiter's keys by the label of their credential."""
         self._credentials_of, self._account_of = credentials_of, account_of
-        self._scheduler, self._cooldowns, self._limiter, self._gate_keys = scheduler, cooldowns, limiter, gate_keys
-        self._clock, self._supervisor = context.clock, context.supervisor
+        self._scheduler, self._cooldowns, self._gate_keys = scheduler, cooldowns, gate_keys
+        self._clock, self._limiter, self._supervisor = context.clock, context.limiter, context.supervisor
         self.groups: dict[str, KeyGroup] = {}
         self._tasks: dict[RowLane, asyncio.Task[None]] = {}
         self._close_idle_at = IDLE_LANES

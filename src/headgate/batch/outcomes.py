@@ -24,7 +24,7 @@ from .cooldowns import Cooldowns
 from .item import Delivery, Encode, Item, Result, result_of
 from .lanes import UNKNOWN_MODEL_ROWS
 from .ledger import Change, RowState
-from .pricing import Budget, worth
+from .pricing import worth
 
 if TYPE_CHECKING:
     from .row_mover import RowMover
@@ -46,7 +46,6 @@ class Outcomes:
         scheduler: Scheduler[Item],
         requeue: Callable[[Item, float], None],
         cooldowns: Cooldowns,
-        budget: Budget,
         delivery: Delivery | None = None,
         encode: Encode | None = None,
         mover: RowMover | None = None,
@@ -56,7 +55,7 @@ class Outcomes:
         self._report, self._events = context.report, context.events
         self._backlog, self._supervisor = context.backlog, context.supervisor
         self._recorder, self._scheduler, self._requeue = recorder, scheduler, requeue
-        self._cooldowns, self._budget = cooldowns, budget
+        self._cooldowns, self._budget = cooldowns, context.budget
         self._delivery, self._encode, self._mover = delivery, encode, mover
 
     # ------------------------------------------------------------------ what is learned

@@ -13,14 +13,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..clock import Clock
 from ..core.decision import CircuitState, Outcome
 from ..core.fallback import CAPACITY_REFUSALS, LONG_QUOTA, MoveReason, choose, reason_of
 from ..core.row_state import FailureReason
 from ..errors import CostTooLargeError
-from ..limiter import AdaptiveRateLimiter
 from ..limiter.permit import Cost
 from .attempt import Attempt
+from .config import RunContext
 from .cooldowns import Cooldowns
 from .item import Item
 from .lanes import FOR_ROWS, KeyGroup, LaneSet, RowLane
@@ -47,16 +46,15 @@ class RowMover:
     def __init__(
         self,
         rows: FallbackRows,
+        context: RunContext,
         *,
         lanes: LaneSet,
         cooldowns: Cooldowns,
-        limiter: AdaptiveRateLimiter,
-        clock: Clock,
         requeue: Callable[[Item, float], None],
     ) -> None:
         """``requeue(item, now)`` lets a row wait for its lanes."""
-        self._rows, self._lanes, self._cooldowns, self._limiter = rows, lanes, cooldowns, limiter
-        self._clock, self._requeue = clock, requeue
+        self._rows, self._lanes, self._cooldowns, self._requeue = rows, lanes, cooldowns, requeue
+        self._clock, self._limiter = context.clock, context.limiter
         self._fed_by: dict[str, set[str]] = {}
         """By the key that takes rows: the keys that are away."""
         self.moves_for_quota = any(MoveReason.QUOTA_UNTIL in one for one in rows.accepts)

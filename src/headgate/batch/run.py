@@ -86,8 +86,8 @@ class Run:
         streaming: bool,
         in_order: bool,
     ) -> None:
-        config, clock, limiter = settings.config, settings.clock, settings.limiter
-        self._config, self._clock, self._limiter, self._pause = config, clock, limiter, settings.pause
+        config, clock = settings.config, settings.clock
+        self._config, self._clock, self._limiter = config, clock, settings.limiter
         self._ledger, self._identity = ledger, settings.identity
         self._began_at = clock.now()
         self._ends_at = UNKNOWN if config.deadline is None else self._began_at + config.deadline
@@ -96,10 +96,14 @@ class Run:
         self.supervisor = Supervisor(self._on_stop)
         self._backlog = Backlog(clock)
         self._alarm = Alarm(clock)
+        self._fixed_budget = FixedBudget(config.max_tokens, config.max_cost)
         context = RunContext(
             config=config,
             clock=clock,
             rng=settings.rng,
+            limiter=settings.limiter,
+            budget=self._fixed_budget if settings.budget is None else settings.budget,
+            pause=settings.pause,
             backlog=self._backlog,
             report=self.report,
             events=self._events,
@@ -108,8 +112,6 @@ class Run:
             ends_at=self._ends_at,
         )
         self.delivery = Delivery(clock, in_order, self._backlog.free) if streaming else None
-        self._fixed_budget = FixedBudget(config.max_tokens, config.max_cost)
-        budget = self._fixed_budget if settings.budget is None else settings.budget
         self._scheduler: Scheduler[Item] = Scheduler(config.retry_budget)
         self._pool: WorkerPool[Attempt] = WorkerPool(
             settings.workers, max_open=(1 + UNRECORDED_PER_WORKER) * settings.workers
@@ -117,13 +119,12 @@ class Run:
         self._recorder: Recorder[Change] = Recorder(
             ledger.record_all, self._pool, self.supervisor, patience=ledger.patience, on_written=self._on_written
         )
-        cooldowns = Cooldowns(context, limiter, on_change=lambda: self._alarm.wake_by(self._notes.due_at))
+        cooldowns = Cooldowns(context, on_change=lambda: self._alarm.wake_by(self._notes.due_at))
         self._notes = CooldownNotes(ledger, cooldowns)
         self._lanes = LaneSet(
             context,
             scheduler=self._scheduler,
             cooldowns=cooldowns,
-            limiter=limiter,
             gate_keys=settings.gate_keys,
             credentials_of=settings.credentials_of,
             account_of=settings.account_of,
@@ -133,12 +134,7 @@ class Run:
             from .row_mover import RowMover  # here, because few runs have fallbacks
 
             self._mover = RowMover(
-                settings.fallbacks,
-                lanes=self._lanes,
-                cooldowns=cooldowns,
-                limiter=limiter,
-                clock=clock,
-                requeue=self._requeue,
+                settings.fallbacks, context, lanes=self._lanes, cooldowns=cooldowns, requeue=self._requeue
             )
         self._outcomes = Outcomes(
             context,
@@ -146,24 +142,18 @@ class Run:
             scheduler=self._scheduler,
             requeue=self._requeue,
             cooldowns=cooldowns,
-            budget=budget,
             delivery=self.delivery,
             encode=settings.encode,
             mover=self._mover,
         )
-        self._standstill = StandstillDetector(
-            context, lanes=self._lanes, pool=self._pool, limiter=limiter, pause=settings.pause
-        )
+        self._standstill = StandstillDetector(context, self._lanes, self._pool)
         self._dispatcher = RowDispatcher(
             context,
             function=worker,
-            limiter=limiter,
             pool=self._pool,
             lanes=self._lanes,
             outcomes=self._outcomes,
             cooldowns=cooldowns,
-            budget=budget,
-            pause=settings.pause,
             standstill=self._standstill,
             mover=self._mover,
         )

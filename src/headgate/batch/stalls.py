@@ -13,10 +13,9 @@ from typing import Any
 from ..clock import Clock
 from ..core.decision import UNKNOWN
 from ..engine.lane import LaneWait
-from ..engine.supervisor import PauseSwitch, Stop, StopReason
+from ..engine.supervisor import Stop, StopReason
 from ..engine.worker_pool import WorkerPool
 from ..formatting import format_seconds
-from ..limiter import AdaptiveRateLimiter
 from .config import BatchConfig, RunContext
 from .lanes import LaneSet, RowLane, lane_reason
 from .report import BatchReport
@@ -32,20 +31,12 @@ _NO_FAULT_OF_ROWS = ("transient", "overloaded")
 class StandstillDetector:
     """Stops a run once no lane can start anything for longer than ``BatchConfig.standstill`` seconds."""
 
-    def __init__(
-        self,
-        context: RunContext,
-        *,
-        lanes: LaneSet,
-        pool: WorkerPool[Any],
-        limiter: AdaptiveRateLimiter,
-        pause: PauseSwitch,
-    ) -> None:
+    def __init__(self, context: RunContext, lanes: LaneSet, pool: WorkerPool[Any]) -> None:
         patience = context.config.standstill
         self._patience = UNKNOWN if patience is None else patience
         self._clock, self._report = context.clock, context.report
         self._backlog, self._supervisor = context.backlog, context.supervisor
-        self._lanes, self._pool, self._limiter, self._pause = lanes, pool, limiter, pause
+        self._lanes, self._pool, self._limiter, self._pause = lanes, pool, context.limiter, context.pause
         self.last_start_at = self._clock.now()
         """When a call last started, or an operator's pause ended."""
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf, isfinite, nan
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.gates import CONTROLLERS, HEEDED, CostlyTicket, gate_of, told
 
 from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.controllers.aimd import Aimd, AimdSettings
 from headgate.controllers.fixed import Fixed
-from headgate.controllers.gradient import Gradient, GradientSettings
 from headgate.core.circuit_breaker import BreakerSettings
 from headgate.core.concurrency import LOST_AFTER, record_unmatched
-from headgate.core.controller import Controller
 from headgate.core.decision import (
     INSTANT,
     LONGEST_WAIT,
@@ -35,34 +34,7 @@ from headgate.core.quota import Quota, QuotaPolicy
 from headgate.core.signal import SILENT, Limit, Signal
 
 OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[Outcome.TRANSIENT]
-HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
-"""Outcomes whose Retry-After is a floor for everybody."""
-
-CONTROLLERS: dict[str, Callable[[float], Controller]] = {
-    "fixed": Fixed,
-    "aimd": lambda rate: Aimd(AimdSettings(initial=rate)),
-    "gradient": lambda rate: Gradient(GradientSettings(initial=rate)),
-    "adaptive": lambda rate: Adaptive(AdaptiveSettings(initial=rate)),
-}
 everywhere = pytest.mark.parametrize("name", CONTROLLERS)
-
-
-def gate_of(name: str = "fixed", rate: float = 10.0, **policy: object) -> Gate:
-    return Gate.local(GateConfig(controller=lambda: CONTROLLERS[name](rate), **policy))
-
-
-def told(seconds: float, outcome: Outcome = Outcome.RATE_LIMITED) -> Signal:
-    return Signal(outcome=outcome, retry_after=seconds)
-
-
-class CostlyTicket(Ticket):
-    """A ticket that knows what it cost, as a caller with costs keeps it."""
-
-    __slots__ = ("cost",)
-
-    def __init__(self, ticket: Ticket, cost: float | Mapping[str, float]) -> None:
-        super().__init__(ticket.gate, ticket.seq, ticket.sent_at, ticket.depth)
-        self.cost = cost
 
 
 def sent_within(gate: Gate, start: float, seconds: float, step: float = 0.001) -> list[float]:

@@ -11,17 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.core.gates import CONTROLLERS, HEEDED, CostlyTicket, gate_of, told
 
-from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
-from headgate.controllers.aimd import Aimd, AimdSettings
-from headgate.controllers.fixed import Fixed
-from headgate.controllers.gradient import Gradient, GradientSettings
 from headgate.core.circuit_breaker import BreakerSettings
 from headgate.core.concurrency import record_unmatched
-from headgate.core.controller import Controller
 from headgate.core.decision import INSTANT, CircuitState, Outcome, Refuse, Wait, blocked_by, explain
 from headgate.core.gate import Gate
-from headgate.core.gate_config import GateConfig
 from headgate.core.pacer import NO_RAMP
 from headgate.core.policy import Ticket
 from headgate.core.quota import CATCH_UP, Quota
@@ -31,35 +26,6 @@ from headgate.reason_text import reason_text
 pytestmark = pytest.mark.no_cover
 
 OK, FAILED = SILENT[Outcome.OK], SILENT[Outcome.TRANSIENT]
-HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
-"""Outcomes whose Retry-After is a floor for everybody."""
-
-CONTROLLERS: dict[str, Callable[[float], Controller]] = {
-    "fixed": Fixed,
-    "aimd": lambda rate: Aimd(AimdSettings(initial=rate)),
-    "gradient": lambda rate: Gradient(GradientSettings(initial=rate)),
-    "adaptive": lambda rate: Adaptive(AdaptiveSettings(initial=rate)),
-}
-
-
-def gate_of(name: str = "fixed", rate: float = 10.0, **policy: object) -> Gate:
-    return Gate.local(GateConfig(controller=lambda: CONTROLLERS[name](rate), **policy))
-
-
-def told(seconds: float, outcome: Outcome = Outcome.RATE_LIMITED) -> Signal:
-    return Signal(outcome=outcome, retry_after=seconds)
-
-
-class CostlyTicket(Ticket):
-    """A ticket that knows what it cost, as a caller with costs keeps it."""
-
-    __slots__ = ("cost",)
-
-    def __init__(self, ticket: Ticket, cost: float | Mapping[str, float]) -> None:
-        super().__init__(ticket.gate, ticket.seq, ticket.sent_at, ticket.depth)
-        self.cost = cost
-
-
 # ---------------------------------------------------------------------- two gates side by side
 
 outcomes = st.one_of(st.just(Outcome.OK), st.sampled_from([Outcome.RATE_LIMITED, Outcome.TRANSIENT, *Outcome]))

@@ -66,25 +66,26 @@ class Admission:
             return
         decision = call.interpret(found) if isinstance(found, Refuse) else found
         refusal = pointless(decider, decision, now, waiter.give_up_at)
-        if refusal is None:
-            call.entries = entries
-            is_plain = isinstance(call.cost, NUMBER) or len(entries) > 1  # keys may count in different units
-            worth = None if is_plain else entries[0].gate.pacer.worth(call.cost)
-            for entry in entries:
-                if entry.queue is None:
-                    entry.queue = WaitQueue()
-                    entry.gate.set_queue(entry.queue, now)
-                entry.queue.join(call, worth)
-        if is_first and isinstance(found, Wait):  # once it has joined, since policies look at the queue
-            decider.gate.on_wait(found, now)
         if refusal is not None:
+            if is_first and isinstance(found, Wait):
+                decider.gate.on_wait(found, now)
             call.refusal, waiter.settled = refusal, True
             self.note_refusal(decider, refusal, now)
             return
+        call.entries = entries
+        is_plain = isinstance(call.cost, NUMBER) or len(entries) > 1  # keys may count in different units
+        worth = None if is_plain else entries[0].gate.pacer.worth(call.cost)
+        for entry in entries:
+            if entry.queue is None:
+                entry.queue = WaitQueue()
+                entry.gate.set_queue(entry.queue, now)
+            entry.queue.join(call, worth)
         gate, queue = entries[0].gate, entries[0].queue
         assert isinstance(decision, Wait)
         assert queue is not None
         if is_first:  # it is the head, and what it waits for is known
+            if decision is found:  # else a circuit refuses it, which is not the pace's doing
+                decider.gate.on_wait(decision, now)
             queue.begin(call, decision, gate.pacer.rate, gate.hold.opens_at)
         elif queue.is_scheduled(gate.pacer.rate, now):
             gate.on_wait(queue.forecast, now)  # serving it would find what was found the last time

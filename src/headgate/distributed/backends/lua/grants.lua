@@ -72,8 +72,42 @@ local function fit(member, room, now)
   return granted, 0, ''
 end
 
+local function not_yet(member, now)
+  for _, other in pairs(state.seats) do
+    if other[SOLO] and other ~= member and now - other[SEEN] <= SOLO_HEARS + other[SPAN] then
+      return AGAIN, 'solo'
+    end
+  end
+  if state.circuit_open then
+    if now < state.open_until then
+      return state.open_until - now, 'circuit'
+    end
+    if #state.probes >= state.most_probes then
+      return AGAIN, 'circuit'
+    end
+    return 0, ''
+  end
+  if member[ERA] == state.era and member[FIRST] > state.line then
+    return math.max(0, state.hold_until - now) + (member[FIRST] - state.line) / pace(), 'pace'
+  end
+  if state.issued - state.line > FURTHEST * pace() + 2 * members_at(now) then
+    return PERIOD, 'pace'
+  end
+  return 0, ''
+end
+
+local function lease_length(now)
+  local asking, span = 0, PERIOD
+  for _, other in pairs(state.seats) do
+    if now - other[ASKED] <= ASKING + other[SPAN] then
+      asking, span = asking + 1, math.max(span, other[SPAN])
+    end
+  end
+  return math.ceil(pace() * span / asking)
+end
+
 local function grant(member, now)
-  local wanted, asking, span, solo = 0, 0, PERIOD, false
+  local wanted = 0
   for _, ask in ipairs(request.asks) do
     wanted = wanted + ask[1] * numbers_of(ask[2])
   end
@@ -85,31 +119,14 @@ local function grant(member, now)
     return 0, ''
   end
   member[ASKED] = now
-  for _, other in pairs(state.seats) do
-    solo = solo or (other[SOLO] and other ~= member and now - other[SEEN] <= SOLO_HEARS + other[SPAN])
-    if now - other[ASKED] <= ASKING + other[SPAN] then
-      asking, span = asking + 1, math.max(span, other[SPAN])
-    end
+  local wait, of = not_yet(member, now)
+  if of ~= '' then
+    return wait, of
   end
-  if solo then
-    return AGAIN, 'solo'
-  end
-  local heavy = numbers_of(request.asks[1][2])
-  local room = math.min(wanted, math.max(heavy, math.ceil(pace() * span / asking)))
-  if state.circuit_open then
-    if now < state.open_until then
-      return state.open_until - now, 'circuit'
-    end
-    if #state.probes >= state.most_probes then
-      return AGAIN, 'circuit'
-    end
-    room = heavy
-  elseif member[ERA] == state.era and member[FIRST] > state.line then
-    return math.max(0, state.hold_until - now) + (member[FIRST] - state.line) / pace(), 'pace'
-  elseif state.issued - state.line > FURTHEST * pace() + 2 * members_at(now) then
-    return PERIOD, 'pace'
-  end
-  local granted, wait, of = fit(member, room, now)
+  local first_call = numbers_of(request.asks[1][2])
+  local room = state.circuit_open and first_call or math.max(first_call, lease_length(now))
+  local granted
+  granted, wait, of = fit(member, math.min(wanted, room), now)
   if of == '' then
     member[HUNGRY_AT] = 0
   elseif member[HUNGRY_AT] == 0 or granted > 0 then

@@ -12,10 +12,10 @@ const SILENCE = 20;
 const GOOD = 5;
 
 export class Connection {
-  /** `wanted()` gives the parameters for the stream; `hear` has a function for each kind of message, and `link`. */
-  constructor(wanted, hear) {
-    Object.assign(this, { wanted, hear, wait: FIRST_WAIT, stream: null, timer: 0, openedAt: 0, heardAt: 0, closedBy: "" });
-    setInterval(() => this.watch(), 2000);
+  /** `parameters()` gives those of the stream; `handlers` has a function for each kind of message, and `link`. */
+  constructor(parameters, handlers) {
+    Object.assign(this, { parameters, handlers, wait: FIRST_WAIT, stream: null, timer: 0, openedAt: 0, receivedAt: 0, closedBy: "" });
+    setInterval(() => this.checkSilence(), 2000);
     addEventListener("online", () => this.retry());
     addEventListener("pagehide", () => this.stream?.close());
   }
@@ -23,26 +23,26 @@ export class Connection {
   open() {
     this.stream?.close();
     clearTimeout(this.timer);
-    this.tell("connecting");
-    const stream = new EventSource(`api/stream?${this.wanted()}`);
+    this.setLink("connecting");
+    const stream = new EventSource(`api/stream?${this.parameters()}`);
     this.stream = stream;
-    this.heardAt = performance.now();
+    this.receivedAt = performance.now();
     stream.onopen = () => {
-      this.openedAt = this.heardAt = performance.now();
+      this.openedAt = this.receivedAt = performance.now();
       this.closedBy = "";
-      this.tell("live");
+      this.setLink("live");
     };
     stream.onerror = () => stream === this.stream && this.lost();
     for (const kind of ["snapshot", "events", "timelines", "heartbeat"]) {
       stream.addEventListener(kind, (message) => {
-        this.heardAt = performance.now();
-        if (stream === this.stream) this.hear[kind]?.(JSON.parse(message.data));
+        this.receivedAt = performance.now();
+        if (stream === this.stream) this.handlers[kind]?.(JSON.parse(message.data));
       });
     }
     stream.addEventListener("closing", (message) => {
       if (stream !== this.stream) return;
       this.closedBy = JSON.parse(message.data).by;
-      this.later("closed", LONGEST_WAIT);
+      this.reopenLater("closed", LONGEST_WAIT);
     });
   }
 
@@ -51,31 +51,31 @@ export class Connection {
     this.open();
   }
 
-  watch() {
-    const silent = (performance.now() - this.heardAt) / 1000 > SILENCE;
+  checkSilence() {
+    const silent = (performance.now() - this.receivedAt) / 1000 > SILENCE;
     if (silent && this.stream && this.stream.readyState === EventSource.OPEN) this.lost();
   }
 
   async lost() {
     if (this.openedAt && performance.now() - this.openedAt > 1000 * GOOD) this.wait = FIRST_WAIT;
     this.openedAt = 0;
-    this.later("waiting", this.closedBy ? LONGEST_WAIT : this.wait * (0.75 + 0.5 * Math.random()));
+    this.reopenLater("waiting", this.closedBy ? LONGEST_WAIT : this.wait * (0.75 + 0.5 * Math.random()));
     this.wait = Math.min(LONGEST_WAIT, 2 * this.wait);
     const status = await statusNow();
-    if ((status === 401 || status === 403) && this.stream === null) this.later("refused", SELDOM);
+    if ((status === 401 || status === 403) && this.stream === null) this.reopenLater("refused", SELDOM);
   }
 
-  later(link, wait) {
+  reopenLater(link, wait) {
     this.stream?.close();
     this.stream = null;
     clearTimeout(this.timer);
-    this.tell(link, wait);
+    this.setLink(link, wait);
     this.timer = setTimeout(() => this.open(), 1000 * wait);
   }
 
-  tell(link, wait = 0) {
+  setLink(link, wait = 0) {
     const closed = this.closedBy && (link === "connecting" || link === "waiting");
-    this.hear.link(closed ? "closed" : link, performance.now() + 1000 * wait);
+    this.handlers.link(closed ? "closed" : link, performance.now() + 1000 * wait);
   }
 }
 

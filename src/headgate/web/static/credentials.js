@@ -1,6 +1,6 @@
 // Credentials by their labels, those in trouble first, with the time until each is back; of a fleet, its workers instead.
 
-import { byId, listed, make, mark, numbered, show, write } from "./dom.js";
+import { byId, updateList, make, mark, numbered, show, write } from "./dom.js";
 import { count, countdown, pace, plural, span } from "./formatting.js";
 
 const MOST_SHOWN = 60;
@@ -12,7 +12,7 @@ const sum = byId("credentials-sum");
 
 /** A key that ends in a credential's label is its own: what keeps that away is why nothing goes out there.
  * Where the key itself is held or its circuit open, that tells more than a credential that rests for the same cause. */
-export function tellKeys(run) {
+export function explainKeys(run) {
   const byLabel = new Map();
   for (const line of run.credentials) {
     if (!byLabel.has(line.label)) byLabel.set(line.label, []);
@@ -31,8 +31,8 @@ export function tellKeys(run) {
   }
 }
 
-/** `ask(kind, line)` is called when an operator wants one parked or freed. */
-export function drawCredentials(run, passed, readOnly, live, ask) {
+/** `change(kind, line)` is called when an operator wants one parked or freed. */
+export function drawCredentials(run, passed, readOnly, live, change) {
   const tally = new Map();
   for (const line of run.credentials) tally.set(line.state, (tally.get(line.state) ?? 0) + 1);
   const states = Object.keys(ORDER).filter((state) => tally.has(state));
@@ -41,7 +41,7 @@ export function drawCredentials(run, passed, readOnly, live, ask) {
   write(sum, [...words, more > 0 ? `${count(more)} not shown` : ""].filter(Boolean).join(" · "));
   mark(list, "data-empty", run.credentials.length ? null : "This run uses no credentials, or does not report them.");
   const lines = [...run.credentials].sort((a, b) => ORDER[a.state] - ORDER[b.state] || a.label.localeCompare(b.label)).slice(0, MOST_SHOWN);
-  listed(list, lines, (line) => `${line.label}/${line.mark}`, () => createLine(ask), (element, line) => {
+  updateList(list, lines, (line) => `${line.label}/${line.mark}`, () => createLine(change), (element, line) => {
     element.line = line;
     const [label, state, reason, button] = element.children;
     write(label.firstChild, line.label);
@@ -59,10 +59,10 @@ export function drawCredentials(run, passed, readOnly, live, ask) {
   });
 }
 
-function createLine(ask) {
+function createLine(change) {
   const button = make("button", { type: "button", class: "button small" });
   const element = make("li", {}, make("div", { class: "label" }, make("strong"), make("small")), make("span", { class: "pill" }), make("p"), button);
-  button.addEventListener("click", () => ask(button.textContent === "Enable" ? "free" : "park", element.line));
+  button.addEventListener("click", () => change(button.textContent === "Enable" ? "free" : "park", element.line));
   return element;
 }
 
@@ -83,7 +83,7 @@ export function drawMembers(run) {
   const words = [plural(members.length + more, "worker"), `on ${plural(machines, "machine")}`];
   write(memberSum, more ? `${words.join(" ")} · ${count(more)} not shown` : words.join(" "));
   const lines = numbered(members, (line) => line.name);
-  listed(memberList, lines, (line) => line.id, createMember, (element, line) => {
+  updateList(memberList, lines, (line) => line.id, createMember, (element, line) => {
     const [label, state, facts] = element.children;
     write(label.firstChild, line.name);
     const lost = line.state === "lost";

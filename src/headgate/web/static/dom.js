@@ -28,7 +28,7 @@ export function show(element, whether) {
   if (element.hidden === whether) element.hidden = !whether;
 }
 
-export function wide(element, share) {
+export function setWidth(element, share) {
   const width = `${(100 * Math.min(1, Math.max(0, share))).toFixed(2)}%`;
   if (element.style.width !== width) element.style.width = width;
 }
@@ -45,7 +45,7 @@ export function writeName(element, name) {
 }
 
 /** Make a list's children the items, in this order, and keep the elements of those that were there before. */
-export function listed(parent, items, nameOf, create, update) {
+export function updateList(parent, items, nameOf, create, update) {
   const known = parent.known ?? (parent.known = new Map());
   const wanted = new Set(items.map(nameOf));
   for (const [name, element] of known) {
@@ -81,7 +81,7 @@ const spoken = byId("spoken");
 export const speak = (sentence) => write(spoken, sentence);
 
 /** Whether keys that are pressed there are text or an answer. A dialog that was just closed may still have the focus. */
-export function typing(element) {
+export function isTyping(element) {
   const dialog = element?.closest?.("dialog");
   return dialog ? dialog.open : /^(INPUT|SELECT|TEXTAREA)$/.test(element?.tagName ?? "");
 }

@@ -52,19 +52,19 @@ function trim() {
   kept = kept.filter((event) => stays.has(event));
 }
 
-export const held = () => hold.getAttribute("aria-pressed") === "true";
+const isFrozen = () => hold.getAttribute("aria-pressed") === "true";
 
-export function toggleHold() {
-  mark(hold, "aria-pressed", !held());
-  write(hold, held() ? "Frozen" : "Freeze");
+export function toggleFreeze() {
+  mark(hold, "aria-pressed", !isFrozen());
+  write(hold, isFrozen() ? "Frozen" : "Freeze");
   stale = true;
 }
 
-hold.addEventListener("click", toggleHold);
+hold.addEventListener("click", toggleFreeze);
 for (const input of [filter, kindChoice]) input.addEventListener("input", () => drawEvents((stale = true)));
 
 export function drawEvents(filtered = false) {
-  if (!stale || (held() && !filtered)) return;
+  if (!stale || (isFrozen() && !filtered)) return;
   stale = false;
   const words = filter.value.trim().toLowerCase();
   const kind = kindChoice.value;

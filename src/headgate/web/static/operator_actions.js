@@ -20,7 +20,7 @@ export function toast(sentence, tone) {
   setTimeout(() => element.remove(), tone === "bad" ? 2 * SEEN_FOR : SEEN_FOR);
 }
 
-export async function doIt(run, kind, target, value) {
+export async function perform(run, kind, target, value) {
   const answer = await act(run.run, kind, target, value);
   toast(answer.sentence, answer.done ? "good" : "bad");
   return answer.done;
@@ -69,25 +69,25 @@ function ask(wants) {
 
 const CANCEL = { name: "cancel", words: "Cancel" };
 
-export async function askPause(run) {
-  if (run.state === "paused") return doIt(run, "resume");
+export async function confirmPause(run) {
+  if (run.state === "paused") return perform(run, "resume");
   const name = run.title || run.run;
   const text = "Calls in flight finish; no new call starts until you resume. Nothing is lost.";
   const answer = await ask({ title: `Pause ${name}?`, text, choices: [{ name: "pause", words: "Pause", tone: "main" }, CANCEL] });
-  return answer && doIt(run, "pause");
+  return answer && perform(run, "pause");
 }
 
-export async function askStop(run) {
+export async function confirmStop(run) {
   const name = run.title || run.run;
   const workers = run.members?.length ? "Every worker finishes its calls in flight" : "Calls in flight finish";
   const text = `${workers} and starts nothing new. Start the same run again to go on; nothing is lost.`;
   const answer = await ask({ title: `Stop ${name}?`, text, choices: [{ name: "stop", words: "Stop", tone: "main" }, CANCEL] });
-  return answer && doIt(run, "stop");
+  return answer && perform(run, "stop");
 }
 
-export async function askCredential(run, kind, line) {
+export async function changeCredential(run, kind, line) {
   const target = `${line.label}/${line.mark}`;
-  if (kind === "free" && line.state === "resting") return doIt(run, "free", target);
+  if (kind === "free" && line.state === "resting") return perform(run, "free", target);
   const free = kind === "free";
   const answer = await ask({
     title: free ? `Enable ${line.label}?` : `Park ${line.label}?`,
@@ -95,11 +95,11 @@ export async function askCredential(run, kind, line) {
     field: free ? null : { label: "Park for", unit: "minutes", value: "60", focus: true, choice: "park" },
     choices: [{ name: kind, words: free ? "Enable" : "Park", tone: "main" }, CANCEL],
   });
-  return answer && doIt(run, kind, target, free ? null : 60 * answer.value);
+  return answer && perform(run, kind, target, free ? null : 60 * answer.value);
 }
 
 /** Everything about a key, with its limit and its time line. */
-export async function askKey(run, line, readOnly, pinned, pin) {
+export async function showKey(run, line, readOnly, pinned, pin) {
   const choices = [{ name: "pin", words: pinned ? "Unpin the timeline" : "Pin the timeline" }, { name: "close", words: "Close" }];
   if (!readOnly && line.limit !== null) choices.unshift({ name: "unlimit", words: "Remove the limit" });
   if (!readOnly) choices.unshift({ name: "limit", words: "Set the limit", tone: "main" });
@@ -111,6 +111,6 @@ export async function askKey(run, line, readOnly, pinned, pin) {
     choices,
   });
   if (answer?.choice === "pin") pin(line.key);
-  if (answer?.choice === "limit") await doIt(run, "limit", line.key, answer.value);
-  if (answer?.choice === "unlimit") await doIt(run, "limit", line.key, null);
+  if (answer?.choice === "limit") await perform(run, "limit", line.key, answer.value);
+  if (answer?.choice === "unlimit") await perform(run, "limit", line.key, null);
 }

@@ -1,9 +1,9 @@
 // The page: takes snapshots and events from the connection, and draws what changed, at most a few times a second.
 
-import { askCredential, askKey, askPause, askStop } from "./operator_actions.js";
-import { drawCredentials, drawMembers, tellKeys } from "./credentials.js";
-import { byId, mark, show, speak, typing, write } from "./dom.js";
-import { drawEvents, forgetEvents, addEvents, lastEvent, toggleHold } from "./events.js";
+import { changeCredential, showKey, confirmPause, confirmStop } from "./operator_actions.js";
+import { drawCredentials, drawMembers, explainKeys } from "./credentials.js";
+import { byId, mark, show, speak, isTyping, write } from "./dom.js";
+import { drawEvents, forgetEvents, addEvents, lastEvent, toggleFreeze } from "./events.js";
 import { KeyTable } from "./keys.js";
 import { drawHead, drawRuns } from "./progress.js";
 import { Timelines } from "./timelines.js";
@@ -16,39 +16,39 @@ const TICK = 1000;
 /** A line that is silent for so many seconds is said to be; a heartbeat comes more often. */
 const SILENT = 12;
 
-let news = null;
-let heardAt = 0;
+let latest = null;
+let receivedAt = 0;
 let chosen = new URLSearchParams(location.hash.slice(1)).get("run") ?? "";
 let link = { is: "connecting", until: 0 };
 let drawnAt = -Infinity;
-let asked = 0;
+let drawTimer = 0;
 
-const theRun = () => news?.runs.find((run) => run.run === chosen && run.keys) ?? null;
+const currentRun = () => latest?.runs.find((run) => run.run === chosen && run.keys) ?? null;
 const isLive = (run) => link.is === "live" && !run.silent;
-const onlyShows = (run) => Boolean(news.read_only) || run.state === "ended";
-const passed = () => (performance.now() - heardAt) / 1000;
+const isReadOnly = (run) => Boolean(latest.read_only) || run.state === "ended";
+const passed = () => (performance.now() - receivedAt) / 1000;
 
 const timelines = new Timelines(() => connection.open(), openKey);
 const table = new KeyTable({ open: openKey, pin, pinned: timelines.pinned });
-const connection = new Connection(wanted, {
+const connection = new Connection(streamParameters, {
   snapshot(body) {
-    const before = theRun();
-    news = body;
-    heardAt = performance.now();
+    const before = currentRun();
+    latest = body;
+    receivedAt = performance.now();
     if (before && !body.runs.some((run) => run.run === chosen)) body.runs.push({ ...before, state: "ended", silent: false, waits: [] });
     if (!body.runs.some((run) => run.run === chosen)) choose(body.runs[0]?.run ?? "");
-    for (const one of body.runs) if (one.keys) tellKeys(one);
-    const run = theRun();
+    for (const one of body.runs) if (one.keys) explainKeys(one);
+    const run = currentRun();
     if (run) timelines.choose(run);
-    ask();
+    drawSoon();
   },
   events(body) {
     if (body.run === chosen) addEvents(body.events);
-    ask();
+    drawSoon();
   },
   timelines(body) {
-    if (body.run === chosen) timelines.hear(body.timelines);
-    ask();
+    if (body.run === chosen) timelines.add(body.timelines);
+    drawSoon();
   },
   link(is, until) {
     if (link.is === "live" && is === "waiting") speak("The connection is lost; reconnecting.");
@@ -56,11 +56,11 @@ const connection = new Connection(wanted, {
     const was = is === "live" ? "good" : is === "connecting" ? link.was : "lost";
     link = { is, until, was };
     drawLink();
-    ask();
+    drawSoon();
   },
 });
 
-function wanted() {
+function streamParameters() {
   const parameters = new URLSearchParams({ after: lastEvent() });
   if (chosen) parameters.set("run", chosen);
   for (const key of timelines.keys) parameters.append("keys", key);
@@ -80,30 +80,30 @@ function choose(name) {
 
 // ------------------------------------------------------------------ drawing
 
-/** Draw soon; often asked, it is done once. */
-function ask() {
-  if (asked) return;
+/** Draw soon; once, however often it is called. */
+function drawSoon() {
+  if (drawTimer) return;
   const wait = Math.max(0, drawnAt + DRAW_EVERY - performance.now());
-  asked = setTimeout(() => requestAnimationFrame(draw), wait);
+  drawTimer = setTimeout(() => requestAnimationFrame(draw), wait);
 }
 
 function draw() {
-  asked = 0;
+  drawTimer = 0;
   drawnAt = performance.now();
   drawLink();
-  const run = theRun();
-  show(document.querySelector("main"), Boolean(run) || !news);
-  show(byId("nothing"), news?.runs.length === 0);
+  const run = currentRun();
+  show(document.querySelector("main"), Boolean(run) || !latest);
+  show(byId("nothing"), latest?.runs.length === 0);
   if (!run) {
-    write(byId("state"), news ? "no runs" : "waiting for data");
+    write(byId("state"), latest ? "no runs" : "waiting for data");
     return;
   }
-  const [readOnly, live] = [onlyShows(run), isLive(run)];
-  drawRuns(news.runs, chosen);
+  const [readOnly, live] = [isReadOnly(run), isLive(run)];
+  drawRuns(latest.runs, chosen);
   drawHead(run, readOnly, live);
   drawWaits(run, passed(), live, openKey);
   drawMembers(run);
-  drawCredentials(run, passed(), readOnly, live, (kind, line) => askCredential(theRun(), kind, line));
+  drawCredentials(run, passed(), readOnly, live, (kind, line) => changeCredential(currentRun(), kind, line));
   timelines.draw(run, live && run.state === "running" ? run.at + Math.min(passed(), SILENT) : run.at);
   table.draw(run.keys, run.more_keys, passed());
   drawEvents();
@@ -112,12 +112,12 @@ function draw() {
 
 function drawLink() {
   const left = (link.until - performance.now()) / 1000;
-  const silent = (performance.now() - connection.heardAt) / 1000;
+  const silent = (performance.now() - connection.receivedAt) / 1000;
   const old = silent > SILENT ? `, silent for ${span(Math.round(silent))}` : "";
   const words = { live: `live${old}`, connecting: link.was === "lost" ? "reconnecting" : "connecting", waiting: "not connected", refused: "not allowed", closed: "closed" };
   write(byId("link-text"), words[link.is]);
   mark(byId("link"), "data-link", link.is);
-  const run = theRun();
+  const run = currentRun();
   const lost = link.was === "lost";
   show(byId("banner"), lost || Boolean(run?.silent));
   show(byId("retry"), lost);
@@ -138,20 +138,20 @@ function lostSentence(run, left) {
 // ------------------------------------------------------------------ the operator
 
 function openKey(key) {
-  const run = theRun();
+  const run = currentRun();
   const line = run?.keys.find((one) => one.key === key);
-  if (line) askKey(run, line, onlyShows(run) || !isLive(run), timelines.pinned(key), pin);
+  if (line) showKey(run, line, isReadOnly(run) || !isLive(run), timelines.pinned(key), pin);
 }
 
 function pin(key) {
   timelines.pin(key);
-  const run = theRun();
+  const run = currentRun();
   timelines.choose(run);
   speak(timelines.pinned(key) ? `Pinned the timeline of ${key}.` : `Unpinned the timeline of ${key}.`);
-  ask();
+  drawSoon();
 }
 
-const pause = () => theRun() && !byId("pause").hidden && !byId("pause").disabled && askPause(theRun());
+const pause = () => currentRun() && !byId("pause").hidden && !byId("pause").disabled && confirmPause(currentRun());
 const help = () => byId("help").showModal();
 const focus = (id) => {
   const section = byId(id);
@@ -162,7 +162,7 @@ const focus = (id) => {
 const SHORTCUTS = {
   "?": help,
   p: pause,
-  h: toggleHold,
+  h: toggleFreeze,
   s: () => timelines.nextSpan(),
   "/": () => byId("keys-filter").focus(),
   e: () => byId("events-filter").focus(),
@@ -175,16 +175,16 @@ addEventListener("keydown", (press) => {
     press.target.dispatchEvent(new Event("input"));
     press.target.blur();
   }
-  if (press.ctrlKey || press.metaKey || press.altKey || typing(press.target)) return;
+  if (press.ctrlKey || press.metaKey || press.altKey || isTyping(press.target)) return;
   const shortcut = SHORTCUTS[press.key.toLowerCase()];
   if (!shortcut) return;
   press.preventDefault();
   shortcut();
 });
 byId("pause").addEventListener("click", pause);
-byId("stop").addEventListener("click", () => theRun() && askStop(theRun()));
+byId("stop").addEventListener("click", () => currentRun() && confirmStop(currentRun()));
 byId("help-open").addEventListener("click", help);
 byId("retry").addEventListener("click", () => connection.retry());
 byId("run").addEventListener("change", (change) => choose(change.target.value));
-setInterval(ask, TICK);
+setInterval(drawSoon, TICK);
 connection.open();

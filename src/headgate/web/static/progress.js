@@ -1,6 +1,6 @@
 // The head of the page: which run, in what state, how far, how fast, how long.
 
-import { byId, make, mark, show, speak, wide, write } from "./dom.js";
+import { byId, make, mark, show, speak, setWidth, write } from "./dom.js";
 import { count, moment, money, pace, plural, short, span, stateOf, unitOf } from "./formatting.js";
 
 const TONES = { running: "good", paused: "warn", stopping: "warn", done: "good", stopped: "warn", failed: "bad", lost: "bad", "not answering": "bad" };
@@ -50,10 +50,10 @@ function drawProgress(progress, run, state) {
   write(at.tokens, short(progress.tokens));
   write(at.cost, money(progress.cost));
   for (const figure of figures) show(figure, { seen, ...progress }[figure.dataset.when] > 0);
-  wide(parts.done, progress.done / seen);
-  wide(parts.dead, progress.dead / seen);
-  wide(parts["in-flight"], progress.in_flight / seen);
-  wide(parts.parked, progress.parked / seen);
+  setWidth(parts.done, progress.done / seen);
+  setWidth(parts.dead, progress.dead / seen);
+  setWidth(parts["in-flight"], progress.in_flight / seen);
+  setWidth(parts.parked, progress.parked / seen);
   mark(at.bar, "aria-valuenow", Math.floor(100 * share));
   mark(at.bar, "aria-valuetext", `${percent} percent, ${of}`);
   const prefix = state === "running" ? (seen > 0 ? `${percent} %` : pace(progress.rate)) : state;

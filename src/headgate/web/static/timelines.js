@@ -68,7 +68,8 @@ export class Timelines {
     this.changed();
   }
 
-  hear(timelines) {
+  /** Add what is new of these timelines. */
+  add(timelines) {
     for (const piece of timelines) {
       if (!this.keys.includes(piece.key)) continue;
       const line = this.lines.get(piece.key) ?? { key: piece.key, ...Object.fromEntries(FIELDS.map((field) => [field, []])) };

@@ -1,6 +1,6 @@
 // Why it waits: one sentence for each thing that holds rows back, the largest crowd first; and the rows that died.
 
-import { byId, listed, make, mark, numbered, show, wide, write } from "./dom.js";
+import { byId, updateList, make, mark, numbered, show, setWidth, write } from "./dom.js";
 import { count, countdown, plural, short, spaced, unitOf } from "./formatting.js";
 
 const list = byId("waits-list");
@@ -14,9 +14,9 @@ export function drawWaits(run, passed, live, openKey) {
   const causes = lines.filter((line) => line.behind).length;
   write(sum, causes ? `${plural(run.blocked, unit)} behind ${plural(causes, "cause")}` : "");
   mark(list, "data-empty", lines.length ? null : emptySentence(run, live));
-  listed(list, lines, (line) => line.id, () => createWait(openKey), (element, line) => {
+  updateList(list, lines, (line) => line.id, () => createWait(openKey), (element, line) => {
     const [number, words, left] = element.children;
-    wide(number.lastChild, line.behind / crowd);
+    setWidth(number.lastChild, line.behind / crowd);
     write(number.firstChild, line.behind ? short(line.behind) : "–");
     write(number.children[1], line.behind ? (line.behind === 1 ? unit : `${unit}s`) : "");
     write(words.firstChild, sentenceOf(line));
@@ -88,15 +88,15 @@ export function drawDead(run) {
   const most = Math.max(1, ...run.dead.map((line) => line.count));
   write(deadSum, run.progress.dead ? plural(run.progress.dead, unitOf(run)) : "");
   mark(deadList, "data-empty", run.dead.length ? null : "No failed rows.");
-  listed(deadList, run.dead, (line) => line.reason, createDead, (element, line) => {
+  updateList(deadList, run.dead, (line) => line.reason, createDead, (element, line) => {
     const [number, reason, example] = element.children;
-    wide(number.lastChild, line.count / most);
+    setWidth(number.lastChild, line.count / most);
     write(number.firstChild, count(line.count));
     write(reason, line.reason);
     write(example, [line.example && `such as ${line.example}`, REMEDIES[line.remedy]].filter(Boolean).join("; "));
   });
   const named = Object.entries(run.counters);
-  listed(counters, named, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, spaced(name)), make("dd")), (element, [, value]) => {
+  updateList(counters, named, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, spaced(name)), make("dd")), (element, [, value]) => {
     write(element.lastChild, short(value));
   });
 }

@@ -35,7 +35,19 @@ from ..formatting import is_credential
 from ..resilience.fallback import Fallback
 from ..wire.fallback import adapt_bytes, refusal_in
 from ..wire.parse import has_own_tiers, vendor_in, vendor_of
-from ..wire.token_usage import COUNTED_AT_ADMISSION, TokenCounts, Usage, admitted, is_silent, settled, usage_of
+from ..wire.token_usage import (
+    COUNTED_AT_ADMISSION,
+    NO_TOKENS,
+    TokenCounts,
+    Usage,
+    admitted,
+    estimate,
+    is_silent,
+    output_limit,
+    settled,
+    template_of,
+    usage_of,
+)
 from .endpoints import InvalidPathError, is_header
 from .endpoints import TargetConfig as TargetConfig
 from .input.rows import BrokenRowError, InputRow
@@ -187,15 +199,19 @@ class Target:
             request = self.request(row)
         except BrokenRowError:
             return {"requests": 1}
-        likely = self._likely(request)
+        content = request.content()
+        likely = self._likely(request, content)
         money = self.prices.cost(request.model, likely)
-        cost = admitted(self._vendor, likely, request.template)
+        cost = admitted(self._vendor, likely, template_of(content))
         if money is not None:
             cost["money"] = money
         return cost
 
-    def _likely(self, request: Request) -> Usage:
-        likely = request.estimate
+    def _likely(self, request: Request, content: Any) -> Usage:
+        """The tokens that a request with this content will take, more or less."""
+        if content is None:
+            return NO_TOKENS
+        likely = estimate(content, request.path)
         return Usage(likely.input) if self._is_silent and not request.path else likely
 
     async def fetch(self, row: InputRow, ctx: RowContext) -> RowAnswer:
@@ -262,13 +278,13 @@ class Target:
             )
         if usage is None:
             if ctx.report(answer) is Outcome.OK:
-                likely = self._likely(request)
+                likely = self._likely(request, request.content())
                 ctx.charge(tokens=likely.tokens, cost=self.prices.cost(request.model, likely) or 0.0)
             return
         if not self._vendor and self._looks_left:
             self._looks_left -= 1
             self._vendor = vendor_in(answer.headers)
-        allowed = request.output_limit if self._vendor in COUNTED_AT_ADMISSION else None
+        allowed = output_limit(request.content()) if self._vendor in COUNTED_AT_ADMISSION else None
         counted = settled(self._vendor, usage, allowed)
         outcome, permit = ctx.report(answer, cost={"requests": 1, **counted}), ctx.permit
         if outcome is Outcome.OK and permit is not None:

@@ -52,7 +52,7 @@ def test_a_plain_line_is_sent_as_it_is_written(line: bytes) -> None:
     assert request.body in line
     assert json.loads(request.body) == json.loads(careful.body)
     assert request._replace(body=b"") == careful._replace(body=b"")
-    assert request.estimate == careful.estimate
+    assert request.content() == careful.content()
 
 
 @pytest.mark.usefixtures("reader")

@@ -20,7 +20,6 @@ from math import isinf
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from ...wire.parse import FLEX
-from ...wire.token_usage import NO_TOKENS, Usage, estimate, output_limit, template_of
 from .template import MissingError, Template, listing, quoted
 
 try:
@@ -48,20 +47,9 @@ class Request(NamedTuple):
     tier: str = ""
     """"flex", if it asks for that service tier; it may be full while the others are not."""
 
-    @property
-    def estimate(self) -> Usage:
-        """The tokens it is likely to take; it takes a while to count them."""
-        return NO_TOKENS if self.body is None else estimate(parse_json(self.body), self.path)
-
-    @property
-    def template(self) -> int:
-        """The same for requests that get answers of about the same length."""
-        return 0 if self.body is None else template_of(parse_json(self.body))
-
-    @property
-    def output_limit(self) -> int | None:
-        """The tokens that it allows its answer, if it says so."""
-        return None if self.body is None else output_limit(parse_json(self.body))
+    def content(self) -> Any:
+        """What is in the body, for counting its tokens; None without a body. It is read each time."""
+        return None if self.body is None else parse_json(self.body)
 
 
 def plain_request(raw: bytes) -> Request | None:

@@ -86,11 +86,12 @@ def outputs(rows, state="done"):
 
 
 ROWS = [{"id": number, "text": f"t{number}"} for number in range(10)]
+COLUMNS = list(ROWS[0])
 
 
 @pytest.mark.parametrize("id_column", ["id", None])
 def test_every_row_once_is_right_in_any_order(id_column):
-    found = verify_rows(ROWS, outputs(ROWS[::-1]), id_column=id_column)
+    found = verify_rows(ROWS, outputs(ROWS[::-1]), COLUMNS, id_column=id_column)
     assert found.ok
     assert (found.rows_in, found.rows_out, found.done) == (10, 10, 10)
     assert str(found) == "10 rows in, 10 out: 10 done, 0 failed, 0 stopped"
@@ -98,7 +99,7 @@ def test_every_row_once_is_right_in_any_order(id_column):
 
 @pytest.mark.parametrize("id_column", ["id", None])
 def test_missing_and_surplus_rows_are_counted(id_column):
-    found = verify_rows(ROWS, [*outputs(ROWS[1:]), *outputs(ROWS[5:7], "failed")], id_column=id_column)
+    found = verify_rows(ROWS, [*outputs(ROWS[1:]), *outputs(ROWS[5:7], "failed")], COLUMNS, id_column=id_column)
     assert not found.ok
     assert (found.missing, found.surplus, found.failed, found.done) == (1, 2, 2, 9)
     assert len(found.examples) == 3
@@ -107,16 +108,16 @@ def test_missing_and_surplus_rows_are_counted(id_column):
 
 def test_rows_that_the_input_has_twice_are_there_twice():
     twice = [*ROWS, *ROWS]
-    assert verify_rows(twice, outputs(twice), id_column="id").ok
-    assert verify_rows(twice, outputs(ROWS), id_column="id").missing == 10
+    assert verify_rows(twice, outputs(twice), COLUMNS, id_column="id").ok
+    assert verify_rows(twice, outputs(ROWS), COLUMNS, id_column="id").missing == 10
 
 
 def test_states_are_read_under_their_prefix():
     rows = [{"id": 1, "a_headgate_state": "stopped"}]
-    assert verify_rows([{"id": 1}], rows, id_column="id", prefix="a_").stopped == 1
+    assert verify_rows([{"id": 1}], rows, ["id"], id_column="id", state_column="a_headgate_state").stopped == 1
 
 
 def test_repeated_calls_are_what_the_store_counted(redis_server):
     assert repeated_calls(None, "r") is None
     assert repeated_calls(redis_server.url, "no-such-run") is None
-    assert "3 calls repeated" in str(replace(verify_rows([], []), repeated_calls=3))
+    assert "3 calls repeated" in str(replace(verify_rows([], [], []), repeated_calls=3))

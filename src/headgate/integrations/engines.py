@@ -136,13 +136,9 @@ def verify(
     """Whether every row of the input, a dataset of Ray's or a DataFrame of Spark's, is in the output once. With
     ``store`` and ``run``, also how many calls were repeated."""
     columns = [id_column] if id_column is not None else names_of(inputs)
-    found = verify_rows(
-        _all_rows(inputs, columns),
-        _all_rows(outputs, [*columns, f"{prefix}headgate_state"]),
-        id_column=id_column,
-        columns=columns,
-        prefix=prefix,
-    )
+    state_column = f"{prefix}headgate_state"
+    rows_in, rows_out = _all_rows(inputs, columns), _all_rows(outputs, [*columns, state_column])
+    found = verify_rows(rows_in, rows_out, columns, id_column=id_column, state_column=state_column)
     return replace(found, repeated_calls=repeated_calls(store, run))  # after that: reading the output may compute it
 
 
@@ -156,10 +152,10 @@ def _all_rows(dataset: Any, columns: list[str]) -> Iterable[Mapping[str, Any]]:
 def verify_rows(
     inputs: Iterable[Mapping[str, Any]],
     outputs: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
     *,
     id_column: str | None = None,
-    columns: Sequence[str] | None = None,
-    prefix: str = "",
+    state_column: str = "headgate_state",
 ) -> Verification:
     """``columns``: those of the input, by which rows are known that have no id column."""
     states = dict.fromkeys(RowEnd, 0)
@@ -169,12 +165,11 @@ def verify_rows(
         put = "INSERT INTO names VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n"
         for row in inputs:
             rows_in += 1
-            names.execute(put, (_name(row, id_column, columns or list(row)), 1))
-            columns = columns or list(row)
+            names.execute(put, (_name(row, id_column, columns), 1))
         for row in outputs:
             rows_out += 1
-            states[RowEnd(row[f"{prefix}headgate_state"])] += 1
-            names.execute(put, (_name(row, id_column, columns or []), -1))
+            states[RowEnd(row[state_column])] += 1
+            names.execute(put, (_name(row, id_column, columns), -1))
         ((missing, surplus),) = names.execute("SELECT total(max(n, 0)), total(max(-n, 0)) FROM names")
         wrong = names.execute("SELECT name FROM names WHERE n <> 0 ORDER BY name LIMIT ?", (MOST_SHOWN,)).fetchall()
     return Verification(
@@ -193,11 +188,8 @@ def repeated_calls(store: str | None, run: str | None) -> int | None:
     """What the store counted in this run; None without either."""
     if store is None or run is None:
         return None
-    state = open_run_state(store)
-    try:
+    with closing(open_run_state(store)) as state:
         view = state.view(run)
-    finally:
-        state.close()
     return None if view is None else view.counts.repeated
 
 

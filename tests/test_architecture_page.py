@@ -40,7 +40,7 @@ def test_its_tree_names_the_modules_of_each_package_and_of_no_other():
         if not slash or not (SOURCE / package).is_dir():
             continue
         names = re.findall(r"(?<![\w/`])([a-z]+_[a-z_]+|[a-z]+/)(?![\w(.])", re.sub(r"`[^`]*`", "", contents))
-        assert names or package in {"controllers", "proxy", "providers", "stores"}, f"{package}/ has no names"
+        assert names or package in {"controllers", "proxy", "providers"}, f"{package}/ has no names"
         for name in names:
             beside = SOURCE / package / name, SOURCE / name, *(SOURCE / package).glob(f"**/{name}")
             modules = (SOURCE / package).rglob(f"{name}.*")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
+from ..config import RateLimitConfig
 from ..errors import ConfigError
 from ..formatting import for_display, is_credential, nearest_name
 from ..plugins import VENDORS, PluginError, load_plugin
@@ -265,6 +266,13 @@ class TargetConfig:
                 f"(dialect {theirs.dialect}); only names are adapted: the model, and max_tokens"
             )
         return other
+
+
+def unlimited_elsewhere(to: TargetConfig, fallbacks: Iterable[Fallback], config: RateLimitConfig) -> RateLimitConfig:
+    """The limits that are known are those of the primary target: what other vendors allow is learned."""
+    names = {to.for_fallback(one).endpoint.name for one in fallbacks} - {to.endpoint.name}
+    learned = replace(config, limits={})
+    return replace(config, overrides={key: learned for name in names for key in (name, f"{name}/*")})
 
 
 def read_headers(texts: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:

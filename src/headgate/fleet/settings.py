@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from ..batch.config import RETRY_CIRCUIT_AFTER, BatchConfig, job_config
-from ..batch.endpoints import Endpoint, endpoint_of
+from ..batch.endpoints import Endpoint, endpoint_of, unlimited_elsewhere
 from ..batch.input.template import Template
 from ..batch.pricing import Prices
 from ..batch.target import TargetConfig
@@ -165,7 +165,8 @@ class RowSettings:
         return TargetConfig(to=self.to, path=self.path, timeout=float(self.timeout))
 
     def limit_config(self) -> RateLimitConfig:
-        return RateLimitConfig(limits=self.limits, open_state_duration=RETRY_CIRCUIT_AFTER)  # type: ignore[arg-type]
+        known = RateLimitConfig(limits=self.limits, open_state_duration=RETRY_CIRCUIT_AFTER)  # type: ignore[arg-type]
+        return unlimited_elsewhere(self.target_config(), self.fallbacks, known)
 
     def batch_config(self) -> BatchConfig:
         """The caps are not in it: they hold over all workers."""

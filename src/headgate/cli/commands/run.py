@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ...batch.config import RETRY_CIRCUIT_AFTER
+from ...batch.endpoints import unlimited_elsewhere
 from ...batch.input import Rows
 from ...batch.job import Job
 from ...batch.ledger.schema import SUFFIX
@@ -24,7 +25,7 @@ from ...observe.monitor import RunMonitor
 from ...resilience.fallback import read_fallbacks
 from ..ui.display import Summary, open_display
 from ..ui.observe_options import ObservedCommand, ObserveOptions, TraceRecorder, observed
-from ..ui.options import fallback_credentials, target_of, unlimited_elsewhere
+from ..ui.options import fallback_credentials, target_of
 from ..ui.session import run_async, run_to_end
 from ..ui.shared_state import SharedState, hide_login
 from ..ui.terminal import DONE, CannotStart, say

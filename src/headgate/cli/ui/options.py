@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...batch.endpoints import DIALECTS, KNOWN_ENDPOINTS, TargetConfig, read_headers, read_query
-from ...config import RateLimitConfig, read_limits
+from ...config import read_limits
 from ...core.fallback import MoveReason
 from ...core.shared_budget import GROUPINGS
 from ...resilience.fallback import Fallback
@@ -312,13 +311,6 @@ def fallback_credentials(
             )
         sources = (f"env:{endpoint.key_variable}",)
     return coordinator_of(read_credentials(sources, "--fallback"), endpoint.name, shared)
-
-
-def unlimited_elsewhere(to: TargetConfig, fallbacks: Sequence[Fallback], config: RateLimitConfig) -> RateLimitConfig:
-    """``--limits`` are those of ``--to``: what other vendors allow is learned."""
-    names = {to.for_fallback(one).endpoint.name for one in fallbacks} - {to.endpoint.name}
-    learned = replace(config, limits={})
-    return replace(config, overrides={key: learned for name in names for key in (name, f"{name}/*")})
 
 
 def target_of(given: dict[str, Any]) -> TargetConfig:

@@ -133,7 +133,7 @@ def test_while_open_everybody_is_refused_and_told_when_to_come_back() -> None:
     for now in (0.0, 10.0, 29.99):
         refusal = caller.ask(now)
         assert isinstance(refusal, Refuse)
-        assert (refusal.code, refusal.retry_at) == ("circuit_open", 30.0)
+        assert (refusal.reason, refusal.retry_at) == ("circuit_open", 30.0)
         assert refusal.reason
 
 
@@ -141,7 +141,7 @@ def test_30_s_later_six_callers_make_exactly_one_call() -> None:
     caller = opened()
     asked = [caller.ask(30.0) for _ in range(6)]
     assert [isinstance(answer, Refuse) for answer in asked] == [False] + [True] * 5
-    assert asked[1].code == "probe_in_flight"
+    assert asked[1].reason == "probe_in_flight"
     assert asked[1].reason
 
 

@@ -61,7 +61,7 @@ def test_a_fresh_gate_lets_its_burst_through_and_then_paces(name: str) -> None:
     gate = gate_of(name, 10.0, burst=3.0)
     asked = [gate.ask(0.0) for _ in range(4)]
     assert [isinstance(answer, Ticket) for answer in asked] == [True, True, True, False]
-    assert asked[3].code == "pace"
+    assert asked[3].reason == "pace"
     assert asked[3].until == pytest.approx(0.1)
 
 
@@ -302,7 +302,7 @@ def test_a_known_limit_decides_and_is_named() -> None:
     gate = gate_of(rate=1000.0, burst=100.0, quotas=quotas)
     assert isinstance(gate.ask(0.0, {"requests": 1, "tokens": 100}), Ticket)
     wait = gate.ask(0.0, {"requests": 1, "tokens": 90})
-    assert wait.code == "tokens"
+    assert explain(gate, wait, 0.0).code == "tokens"
     assert explain(gate, wait, 0.0).subject == "1,000 tokens per 60 s"
 
 
@@ -559,7 +559,7 @@ def test_at_the_cap_a_call_waits_for_an_answer() -> None:
     gate = Gate.local(GateConfig(controller=lambda: Capped(2), burst=10.0))
     first, _second = gate.ask(0.0), gate.ask(0.0)
     wait = gate.ask(0.0)
-    assert (wait.code, wait.is_forecast) == ("depth", False)
+    assert (wait.reason, wait.is_forecast) == ("depth", False)
     assert fast(gate, 0.0) is None
     gate.record(first, OK, 0.1, 0.1, 0.0)
     assert isinstance(gate.ask(0.1), Ticket)

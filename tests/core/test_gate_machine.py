@@ -68,7 +68,9 @@ def same(one: object, other: object) -> bool:
     if isinstance(one, Ticket) or isinstance(other, Ticket):
         return isinstance(one, Ticket) and isinstance(other, Ticket) and one.seq == other.seq
     if isinstance(one, Wait) and isinstance(other, Wait):
-        return one.code == other.code and one.until == pytest.approx(other.until, abs=1e-6)
+        return (one.reason, one.subject) == (other.reason, other.subject) and one.until == pytest.approx(
+            other.until, abs=1e-6
+        )
     return one == other
 
 

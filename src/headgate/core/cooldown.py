@@ -286,10 +286,6 @@ class SpendRests:
     def __contains__(self, account: Hashable) -> bool:
         return account in self._known
 
-    @property
-    def accounts(self) -> tuple[Hashable, ...]:
-        return tuple(self._known)
-
     def until(self, account: Hashable) -> float:
         """NEVER if the account can spend, as far as is known."""
         known = self._known.get(account)

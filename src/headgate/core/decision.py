@@ -143,13 +143,6 @@ class Wait:
         """Whether it is a circuit that does not let the call through."""
         return self.reason in _CIRCUIT
 
-    @property
-    def code(self) -> str:
-        """The reason in one word; of a known limit, its dimension."""
-        if self.reason is WaitReason.QUOTA and self.subject is not None:
-            return self.subject if isinstance(self.subject, str) else self.subject.dimension
-        return self.reason.value
-
     def known_from(self, instant: float) -> Wait:
         """The same, where another objection is known to last until ``instant``."""
         return self if self.known_until >= instant else replace(self, known_until=instant)
@@ -166,10 +159,6 @@ class Refuse:
     """When to ask again at the latest, for a caller that waits although ``retry_at`` is not known."""
     subject: str = ""
     """The store that is lost, or how many callers fill the queue."""
-
-    @property
-    def code(self) -> str:
-        return self.reason.value
 
     def as_wait(self) -> Wait | None:
         """The same for a caller that waits until the circuit lets it through; None if it is no circuit that refuses."""
@@ -291,5 +280,6 @@ def _explain_wait(gate: Gate, wait: Wait, reason: WaitReason, now: float) -> Exp
     if reason is WaitReason.HOLD:
         return Explanation(reason=reason, seconds_left=left, controller_note=controller.why())
     if reason is WaitReason.QUOTA:
-        return Explanation(reason=reason, seconds_left=left, subject=str(wait.subject), dimension=wait.code)
+        dimension = getattr(wait.subject, "dimension", str(wait.subject))
+        return Explanation(reason=reason, seconds_left=left, subject=str(wait.subject), dimension=dimension)
     return Explanation(reason=reason, seconds_left=left)

@@ -51,8 +51,6 @@ LOOK_AGAIN = 1.0
 MOST_ABANDONED = 100_000
 """Rows of dead processes that are looked for in one more reading of the input."""
 
-Items = Iterable[Any] | AsyncIterable[Any]
-
 
 @runtime_checkable
 class BatchedItems(Protocol):
@@ -60,6 +58,9 @@ class BatchedItems(Protocol):
 
     def begin(self) -> None: ...
     def take(self, most: int) -> Sequence[Any]: ...
+
+
+Items = Iterable[Any] | AsyncIterable[Any] | BatchedItems
 
 
 @runtime_checkable
@@ -288,7 +289,7 @@ async def _read_ahead(items: AsyncIterable[Any], buffer: deque[Any], came: Notif
             await taken.wait()
 
 
-def _taking(items: Iterable[Any]) -> Callable[[int], Sequence[Any]]:
+def _taking(items: Iterable[Any] | BatchedItems) -> Callable[[int], Sequence[Any]]:
     """What gives the next items, at most so many."""
     if isinstance(items, BatchedItems):
         items.begin()

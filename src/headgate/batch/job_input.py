@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ..engine.database import storable
@@ -18,7 +18,6 @@ from .ledger import Claim, Counts, Row, RowState
 from .ledger.sqlite import SqliteLedger
 from .row_targets import RowValidator
 
-ROWS_AT_ONCE = 1000
 CHUNK = 1 << 20
 
 
@@ -95,16 +94,11 @@ class JobLedger(SqliteLedger):
 
 
 class FileRows:
-    """The rows of a file, each time from the first, and where it is damaged, those before the damage."""
+    """The rows of a file, as ``BatchedItems``, and where it is damaged, those before the damage."""
 
     def __init__(self, rows: Rows, on_error: Callable[[InputError], None]) -> None:
         self._rows, self._on_error = rows, on_error
         self._reader: BatchReader | None = None
-
-    def __iter__(self) -> Iterator[InputRow]:
-        self.begin()
-        while some := self.take(ROWS_AT_ONCE):
-            yield from some
 
     def begin(self) -> None:
         """Read from the first row on."""

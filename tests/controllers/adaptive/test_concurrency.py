@@ -69,10 +69,17 @@ def test_a_quota_measured_to_the_digit_rules_a_cap_out():
     assert {cap.suspect(16, 15, 1, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("depth", [0, 1])
 def test_equal_depths_that_happen_to_every_quota_are_no_cap(depth):
     cap = ConcurrencyCap()
     assert {cap.suspect(depth, depth, 0, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
+
+
+@pytest.mark.parametrize(("deepest", "verdict"), [(1, Verdict.MINE), (2, Verdict.MINE), (3, Verdict.NOT_MINE)])
+def test_a_cap_of_two_is_one_only_if_nothing_deeper_is_let_in(deepest, verdict):
+    cap = ConcurrencyCap()
+    cap.suspect(2, deepest, 0, 100, 1.0)
+    assert cap.suspect(2, deepest, 0, 120, 2.0) is verdict
 
 
 # -- more -----------------------------------------------------------------------------------------

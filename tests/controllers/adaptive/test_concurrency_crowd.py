@@ -8,7 +8,8 @@ import pytest
 
 from headgate.controllers.adaptive.concurrency import ENOUGH_LET_IN, LET_IN, SHALLOW, ConcurrencyCap, Verdict
 from headgate.controllers.adaptive.limit_models import LimitModels
-from headgate.controllers.adaptive.rate_search import Phase, RateSearch
+from headgate.controllers.adaptive.rate_search import RateSearch
+from headgate.controllers.adaptive.state import Phase
 from headgate.core.policy import Ticket
 from headgate.reason_text import controller_text
 

@@ -243,6 +243,13 @@ def test_headers_that_are_muted_are_left_alone_until_the_time_is_up():
     assert law.leads
 
 
+def test_headers_that_are_muted_leave_nothing_behind_but_how_many_places_there_are():
+    law = HeaderModel(full=9, refills=True, even_after=70, brim=5.0, places=8)
+    law.mute(100.0)
+    assert law.to_state() == HeaderModel(muted_until=100.0 + MUTED, places=8).to_state()
+    assert not law.is_spent, "a search of our own would end at every answer"
+
+
 def test_a_header_under_which_calls_are_refused_again_and_again_is_wrong():
     law = counting_down()
     verdicts = [law.refused(99, 0, 0.0, 112.0) for _ in range(int(PATIENCE) + 1)]

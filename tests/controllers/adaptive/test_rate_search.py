@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.controllers.adaptive.rate_search import ECHOES, Phase, RateSearch
+from headgate.controllers.adaptive.rate_search import ECHOES, RateSearch
+from headgate.controllers.adaptive.state import Phase
 from headgate.core.policy import Ticket
 
 pytestmark = pytest.mark.no_cover
@@ -111,6 +112,14 @@ def test_a_shared_quota_is_where_we_were_refused_less_a_fifth():
     refuse(search, 500, 10.0)
     assert search.curve.quota == 40.0
     assert search.pace == pytest.approx(32.0)
+
+
+@pytest.mark.parametrize(("window", "compared"), [(0.0, 1), (0.2, 1), (1.0, 0)])
+def test_a_measurement_of_few_windows_says_nothing_about_sharing(window, compared):
+    search = cruising()
+    search.curve.window, search.curve.age = window, 10.0
+    refuse(search, 500, 10.0)
+    assert len(search.curve.sharing.measures) == compared
 
 
 # -- right after a cut ----------------------------------------------------------------------------

@@ -29,8 +29,9 @@ from ...core.decision import NEVER
 from .growth_probe import BUDGET, PENALTY_BUDGET
 from .state import Storable, no_floats, no_singles
 
-SHALLOWEST, SHALLOW = 3, 8
-"""Depths below the first happen to every quota: equal ones prove nothing. Below the second a crowd may."""
+SHALLOWEST, SHALLOW = 2, 8
+"""Depths below the first happen to every quota: equal ones prove nothing, and at the first only if nothing deeper was
+let in. Below the second a crowd may."""
 
 KEPT = 4
 """Depths of refusals that are compared."""
@@ -238,7 +239,8 @@ class ConcurrencyCap(Storable):
         seen = self.depths[-2 - doubts :]
         low, high = min(seen), max(seen)
         equal = high - low <= (0 if depth < SHALLOW else max(1, int(NEARLY * depth)))
-        if len(seen) < 2 + doubts or low < SHALLOWEST or not equal or deepest > high + 2 + high // 8:
+        blur = 2 + high // 8 if low > SHALLOWEST else 0
+        if len(seen) < 2 + doubts or low < SHALLOWEST or not equal or deepest > high + blur:
             return Verdict.NOT_MINE
         return self._begin(low, latest)
 

@@ -24,7 +24,8 @@ from ...core.signal import Signal
 from .. import ControllerFactory, ControllerOptions, rate_bounds
 from .growth_probe import FASTEST, doubled, search_doubling
 from .limit_models import LimitModels
-from .rate_search import STEADY, Phase, RateSearch
+from .rate_search import RateSearch
+from .state import STEADY, Phase
 from .trace import TraceListener
 
 

@@ -375,6 +375,7 @@ class Burst(Storable):
         """A look that went so far was refused: the quota lies between."""
         self.look = max(0.5 * min(self.look, excess), LEAST_LOOK)
 
-    def found(self) -> None:
-        """A search upwards is over: how far the next one has to go is unknown."""
+    def found(self, excess: float) -> None:
+        """A search upwards was refused so far above the quota that is kept: the next look goes half as far."""
         self.look = 1.0
+        self.looked(excess)

@@ -321,8 +321,10 @@ class HeaderModel(Storable):
         return True
 
     def mute(self, now: float) -> None:
-        """Forget all that was heard, and listen to nothing for a while."""
-        self.load_state(HeaderModel(muted_until=now + MUTED).to_state())
+        """Forget all that was heard, and listen for a while to nothing but how many places there are."""
+        fresh = HeaderModel(muted_until=now + MUTED, places=self.places)
+        for name in self.stored:
+            setattr(self, name, getattr(fresh, name))
 
 
 def _per_second(limit: Limit) -> float:

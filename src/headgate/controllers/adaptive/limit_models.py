@@ -19,8 +19,8 @@ from ...core.signal import CALLS_BY_TOKENS, Limit
 from .call_sizes import CallSizes, tokens_of
 from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
 from .headers import PLACES, HeaderModel, HeaderReading
-from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, STEADY, Phase, RateSearch
-from .state import Storable
+from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, RateSearch
+from .state import STEADY, Phase, Storable
 from .trace import Step
 
 CAPPED_HEADROOM = 4.0

@@ -15,13 +15,12 @@ One episode, one cut: refusals of calls sent before the last cut say nothing new
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from ...core.decision import NEVER
 from ...core.policy import Ticket
 from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory, QuotaEstimator
-from .growth_probe import EXACT_CALLS, QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
-from .state import Storable
+from .growth_probe import EXACT_CALLS, QUICK, SLOWEST_QUOTA, SURELY, GrowthProbe, PaceCurve, doubled, search_doubling
+from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .window import PROBE_GRACE, Block
 
@@ -49,20 +48,6 @@ AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
 
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
-
-
-class Phase(Enum):
-    """The values are stored."""
-
-    START = "start"
-    CRUISE = "cruise"
-    PROBE = "look"
-    CLIMB = "seek"
-    BLOCK = "block"
-
-
-STEADY = (Phase.CRUISE, Phase.PROBE)
-"""The pace is around a quota that was measured; in the others it moves fast, or nothing starts."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -170,8 +155,11 @@ class RateSearch(Storable):
         self.trace.note(now, Step.PROBING, age=curve.age, quota=curve.quota, pace=self.pace)
 
     def _climb(self, now: float) -> None:
-        self.phase, self.curve.sought_from = Phase.CLIMB, self.curve.quota
-        self.trace.note(now, Step.CLIMBING, quota=self.curve.quota)
+        curve = self.curve
+        self.trace.note(now, Step.CLIMBING, quota=curve.quota)
+        if self.phase is Phase.PROBE and self.burst.single and not curve.window:
+            curve.quota = self.pace  # as many calls in a row at this pace are the proof
+        self.phase, curve.sought_from = Phase.CLIMB, curve.quota
 
     def go_on_from(self, quota: float, seq: int) -> None:
         """Another model has given up: cruise at what it reached, and measure again."""
@@ -242,7 +230,8 @@ class RateSearch(Storable):
             return 0.0
         if steady:
             curve.count_cost()
-            is_exact = calls >= EXACT_CALLS and not curve.rough and not estimator.silence
+            blurred = span * SURELY < curve.window  # by how full its window was
+            is_exact = calls >= EXACT_CALLS and not curve.rough and not estimator.silence and not blurred
             if measured is not None and is_exact and curve.sharing.compare(measured):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:
@@ -308,8 +297,9 @@ class RateSearch(Storable):
         if self.phase is Phase.START:
             return max(SEARCHED * pace, before), True
         if self.phase is Phase.CLIMB:
-            self.burst.found()
-            return max(SOUGHT * pace, before), False
+            quota = max(SOUGHT * pace, before)
+            self.burst.found(pace / quota - 1.0)
+            return quota, False
         if self.phase is Phase.PROBE:
             self.burst.looked(curve.excess(self.trip))
             return curve.quota, False

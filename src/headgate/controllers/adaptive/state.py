@@ -22,6 +22,20 @@ no_integers: Callable[[], array[int]] = partial(_array, "q")
 """What fields that are arrays begin with."""
 
 
+class Phase(Enum):
+    """The values are stored."""
+
+    START = "start"
+    CRUISE = "cruise"
+    PROBE = "look"
+    CLIMB = "seek"
+    BLOCK = "block"
+
+
+STEADY = (Phase.CRUISE, Phase.PROBE)
+"""The pace is around a quota that was measured; in the others it moves fast, or nothing starts."""
+
+
 class Storable:
     __slots__: tuple[str, ...] = ()
     not_stored: ClassVar[tuple[str, ...]] = ()

@@ -310,6 +310,11 @@ class SimulatedServer:
         account.take_turn(now, self.scenario.tokens, self._factor)
         return 0.0
 
+    def is_full(self, now: float, key: int) -> bool:
+        """Whether a call that arrives now would be refused."""
+        self._catch_up(now)
+        return (self._accounts.get(key) or self._open(key)).wait(now, self.scenario.most_tokens) > INSTANT
+
     def at_once(self, now: float, key: int) -> float:
         """How many calls the server works on at one time, if that is what it limits; else infinity."""
         self._catch_up(now)

@@ -29,9 +29,16 @@ class TinyWorld:
         self.trip = 0.5
         self.oracle_out = [0] * keys
         self.most = at_once
+        self.rate = 40.0
 
     def free_in(self, now: float, key: int) -> float:
         return max(0.0, 10.0 - now)
+
+    def is_full(self, now: float, key: int) -> bool:
+        return now < 10.0
+
+    def allowed_between(self, start: float, end: float) -> float:
+        return self.rate * (end - start)
 
     def at_once(self, now: float, key: int) -> float:
         return self.most

@@ -30,6 +30,54 @@ def test_oracles_of_two_processes_share_the_places(setup):
     assert second.on_send(10.0) > 0.0
 
 
+def informed(setup):
+    [(controllers, _)] = BASELINES["informed"].make(setup)
+    return controllers[0], setup.server
+
+
+def answer(client, now, status=200, headers=None):
+    client.on_response(now, status, 1.0, headers)
+
+
+def test_an_informed_client_learns_the_quota_by_what_is_refused_in_a_round_trip(setup):
+    client, server = informed(setup())
+    assert [client.on_send(0.0) for _ in range(41)] == [0.0] * 40 + [10.0 - server.trip]
+    answer(client, 1.0, 429, {"retry-after": "30"})
+    assert client.on_send(1.0) == 30.0
+
+
+def test_it_doubles_no_faster_than_once_in_a_round_trip_until_it_is_refused(setup):
+    client, _ = informed(setup())
+    now, sent = 10.0, []
+    while len(sent) < 16:
+        wait = client.on_send(now)
+        now, sent = now + wait, sent if wait else [*sent, now]
+    assert sum(at < 11.0 for at in sent) == 3
+    assert sum(11.0 <= at < 12.0 for at in sent) <= 8
+
+
+def test_a_raised_quota_is_seen_at_a_look_and_a_look_is_one_in_a_hundred_calls(setup):
+    client, server = informed(setup())
+    answer(client, 10.0, headers={"ratelimit-limit": "40"})
+    assert client.known == pytest.approx(40.0)
+    client.look_at, server.rate = 0.0, 80.0
+    now, sent = 10.0, 0
+    while client.known < 79.0:
+        wait = client.on_send(now)
+        now, sent = now + wait, sent + (not wait)
+    assert sent == 101
+    assert now == pytest.approx(10.0 + 99 / 40.0, abs=0.1)
+
+
+def test_where_headers_tell_there_are_no_looks(setup):
+    client, server = informed(setup())
+    answer(client, 10.0, headers={"ratelimit-limit": "40"})
+    server.rate = 80.0
+    answer(client, 12.0, headers={"ratelimit-limit": "80"})
+    assert client.known == pytest.approx(80.0)
+    assert client.look_at == float("inf")
+
+
 def controllers(name, setup):
     [(controllers, _)] = BASELINES[name].make(setup)
     return controllers

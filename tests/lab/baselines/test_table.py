@@ -10,6 +10,7 @@ pytestmark = pytest.mark.no_cover
 
 SHARED = {
     "oracle",
+    "informed",
     "fixed-half",
     "aimd-per-response",
     "aimd-429",
@@ -62,5 +63,5 @@ def test_more_failures_in_a_row_than_a_float_has_doublings(name, setup):
         controllers[0].on_response(now, 429, 0.1, None)
 
 
-def test_only_the_oracle_foresees():
-    assert [name for name, baseline in BASELINES.items() if baseline.foresees] == ["oracle"]
+def test_only_those_that_know_the_server_foresee():
+    assert [name for name, baseline in BASELINES.items() if baseline.foresees] == ["oracle", "informed"]

@@ -19,13 +19,16 @@ from .adaptive_limits import (
 )
 from .backoff import backoff_clients, failsafe_clients, pause_clients, sre_clients
 from .contract import Baseline, Clients, ClientSetup, Contract, Headers
-from .known_quota import cookbook_clients, fixed_half_clients, oracle_clients
+from .known_quota import cookbook_clients, fixed_half_clients, informed_clients, oracle_clients
 
 __all__ = ["BASELINES", "Baseline", "ClientSetup", "Clients", "Contract", "Headers"]
 
 BASELINES: dict[str, Baseline] = {
     "oracle": Baseline(
         oracle_clients, "knows the server's state, is never refused: the reference of 100 %", foresees=True
+    ),
+    "informed": Baseline(
+        informed_clients, "the same, less what no client can know before it was answered: a bound", foresees=True
     ),
     "fixed-half": Baseline(fixed_half_clients, "knows the quota, a fixed rate at half of it"),
     "backoff": Baseline(backoff_clients, "tenacity: random exponential backoff of each worker after a failure"),

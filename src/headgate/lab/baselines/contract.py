@@ -52,7 +52,7 @@ class ClientSetup:
     nominal: float
     """Calls a second that all keys together allow at the start: only for strategies that are told the quota."""
     server: SimulatedServer
-    """For the oracle alone: every other strategy has to find out by calling."""
+    """For the oracle and the informed client alone: every other strategy has to find out by calling."""
 
     @property
     def share(self) -> float:

@@ -1,7 +1,9 @@
-"""Strategies that are told the quota: the oracle, a fixed pace at half of it, and the OpenAI cookbook's processor."""
+"""Strategies that are told the quota: the oracle, what is left of it for a client that has to find the quota, a
+fixed pace at half of it, and the OpenAI cookbook's processor."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from .contract import (
@@ -13,6 +15,7 @@ from .contract import (
     Slots,
     Tokens,
     shared_by_all,
+    told_to_wait,
     wait_until,
 )
 
@@ -53,6 +56,116 @@ class Oracle:
 
 def oracle_clients(setup: ClientSetup) -> Clients:
     return shared_by_all(setup, lambda key: Oracle(setup.server, key))
+
+
+MOMENT = 1e-3
+"""Seconds over which the quota is what it is at an instant."""
+FIRST_PACE = 2.0
+"""Calls a second to begin with: as ``adaptive`` does."""
+BUDGET = 0.01
+"""The share of the calls that may be refused, for looks at whether the quota was raised."""
+REST_BUDGET = 0.035
+"""The share of the time that looks may cost where a refusal asks for silence: as ``adaptive`` has it."""
+
+
+class Informed:
+    """A bound: the oracle, less what no client can know before it has been answered.
+
+    No published algorithm. It is told how the server counts, its window and its burst, and at the first refusal what
+    the quota is to the last digit. But it begins at the pace of ``adaptive``, doubles no faster than once in a
+    round trip, and pays for every change: a quota that is reached, or has fallen, refuses what leaves in one
+    round trip; one that was raised is seen at the next look, which is refused if it was not. Looks come as often as one
+    refusal in a hundred calls allows. A Retry-After is waited for. Headers tell the quota with every answer.
+    """
+
+    def __init__(self, server: SimulatedServer, key: int) -> None:
+        self.server, self.key = server, key
+        self.oracle = Oracle(server, key)
+        self.pace, self.next_at = FIRST_PACE, 0.0
+        self.known, self.places = 0.0, math.inf
+        """Calls a second, 0 before the first refusal; and calls in flight."""
+        self.owed = 0
+        """Calls that are on their way before the first refusal is back."""
+        self.sent = self.refused = 0
+        self.rest_until = self.look_at = 0.0
+        """Until when nothing is sent; the next look comes no sooner than the second, never where headers tell."""
+
+    def on_send(self, now: float) -> float:
+        server, key = self.server, self.key
+        wait = wait_until(self.rest_until, now)
+        if wait:
+            return wait
+        if self.owed > 0:
+            self.owed -= 1
+            return self._be_refused()
+        arrives_at = now + server.trip
+        rate = self._rate_at(arrives_at)
+        if not self.known or rate < self.known:
+            if server.is_full(arrives_at, key):
+                self.owed = math.ceil(abs(self.known - rate) * 2.0 * server.trip) - 1
+                self._learn(now)
+                return self._be_refused()
+            if not self.known:
+                return self._search(now)
+        elif self._may_look(now):
+            if rate > self.known:
+                self._learn(now)
+            elif server.is_full(arrives_at, key):
+                return self._be_refused()
+        if rate > self.known:
+            if server.oracle_out[key] >= self.places:
+                return PLACE_POLL
+            wait = wait_until(self.next_at, now)
+            if wait:
+                return wait
+            self.next_at = max(self.next_at, now - 1.0 / self.known) + 1.0 / self.known
+        wait = self.oracle.on_send(now)
+        self.sent += not wait
+        return wait
+
+    def on_response(self, now: float, status: int, latency: float, headers: Headers) -> None:
+        self.oracle.on_response(now, status, latency, headers)
+        if headers and any("ratelimit" in name for name in headers):
+            self._learn(now - latency + self.server.trip)
+            self.look_at = math.inf
+        if status == TOO_MANY:
+            rest = told_to_wait(headers)
+            self.rest_until = max(self.rest_until, now + rest)
+            self.look_at = max(self.look_at, now + rest / REST_BUDGET)
+
+    def _search(self, now: float) -> float:
+        """Nothing is known yet: the pace doubles with each round trip, and at most with each call."""
+        wait = wait_until(self.next_at, now)
+        if wait:
+            return wait
+        self.next_at = max(self.next_at, now) + 1.0 / self.pace
+        self.pace *= 2.0 ** min(1.0, 1.0 / (self.pace * 2.0 * self.server.trip))
+        return self._send()
+
+    def _may_look(self, now: float) -> bool:
+        return now >= self.look_at and self.sent * BUDGET >= self.refused + 1
+
+    def _learn(self, now: float) -> None:
+        self.known, self.places = self._rate_at(now), self.server.at_once(now, self.key)
+
+    def _rate_at(self, now: float) -> float:
+        """Calls a second that a key may make, if all are alike."""
+        return round(self.server.allowed_between(now, now + MOMENT) / MOMENT / len(self.server.oracle_out), 6)
+
+    def _be_refused(self) -> float:
+        """A call that tells something by being refused."""
+        self.refused += 1
+        return self._send()
+
+    def _send(self) -> float:
+        """A call that the oracle would not have sent, or not yet."""
+        self.sent += 1
+        self.server.oracle_out[self.key] += 1
+        return 0.0
+
+
+def informed_clients(setup: ClientSetup) -> Clients:
+    return shared_by_all(setup, lambda key: Informed(setup.server, key))
 
 
 USED = 0.5

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import headgate
+from headgate.batch.report import Remedy
+from headgate.observe.event_buffer import ALARMING, ROUTINE
 
 STATIC = Path(headgate.__file__).parent / "web" / "static"
 OURS = sorted(path for path in STATIC.iterdir() if path.suffix in (".html", ".css", ".js"))
@@ -57,3 +59,12 @@ def test_what_a_run_says_never_becomes_markup(path):
 def test_the_vendored_chart_library_comes_with_its_licence():
     assert "MIT" in (STATIC / "vendor" / "uPlot.LICENSE.txt").read_text("utf-8")
     assert "uPlot (v1.6.32)" in (STATIC / "vendor" / "uPlot.iife.min.js").read_text("utf-8")[:300]
+
+
+def test_the_page_knows_the_events_and_remedies_that_runs_report():
+    events = (STATIC / "events.js").read_text("utf-8")
+    listed = re.search(r"ROUTINE = new Set\(\[(.*?)\]\)", events, re.DOTALL)[1]
+    assert set(re.findall(r'"(\w+)"', listed)) == ROUTINE
+    assert set(re.findall(r'(\w+): "bad"', events)) >= ALARMING
+    remedies = re.search(r"REMEDIES = \{(.*?)\n\};", (STATIC / "waits.js").read_text("utf-8"), re.DOTALL)[1]
+    assert set(re.findall(r"(\w+): ", remedies)) == {remedy.value for remedy in Remedy}

@@ -10,7 +10,7 @@ const [dialog, form, title, text, facts, field, label, input, unit, error, choic
 const SEEN_FOR = 7000;
 const MOST_TOASTS = 4;
 
-export function toast(sentence, tone) {
+function toast(sentence, tone) {
   const toasts = byId("toasts");
   const close = make("button", { type: "button", class: "button icon-button", "aria-label": "Dismiss" }, "×");
   const element = make("div", { class: "toast", "data-tone": tone }, make("p", {}, sentence), close);
@@ -20,7 +20,7 @@ export function toast(sentence, tone) {
   setTimeout(() => element.remove(), tone === "bad" ? 2 * SEEN_FOR : SEEN_FOR);
 }
 
-export async function perform(run, kind, target, value) {
+async function perform(run, kind, target, value) {
   const answer = await act(run.run, kind, target, value);
   toast(answer.sentence, answer.done ? "good" : "bad");
   return answer.done;

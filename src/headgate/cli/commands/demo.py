@@ -125,7 +125,7 @@ async def demonstrate(picture: Path | None, recording: Path | None, given: dict[
         display = open_demo_display(trial, as_json=as_json)
         was_interrupted = False
 
-        def look() -> DemoFrame:
+        def sample() -> DemoFrame:
             if trial.elapsed > PATIENCE * seconds:
                 trial.stop()
             return DemoFrame(trial, trial.observe(), plan, seconds)
@@ -139,7 +139,7 @@ async def demonstrate(picture: Path | None, recording: Path | None, given: dict[
             observed(options, lambda: monitor_of(trial, seed), quiet=as_json) as run,
             recorded(trial, recording) as recording_errors,
         ):
-            task = await run_to_end(trial.run(), display, look, stop, sample_every=SAMPLE_EVERY, show_last=True)
+            task = await run_to_end(trial.run(), display, sample, stop, sample_every=SAMPLE_EVERY, show_last=True)
             task.result()
             run.was_stopped = was_interrupted
             run.headline = f"{trial.done:,} of {calls:,} calls done{' when it was stopped' if was_interrupted else ''}."

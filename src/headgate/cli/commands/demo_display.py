@@ -81,16 +81,16 @@ class DemoFrame:
         trial, sample = self.trial, self.sample
         keys = [
             {
-                "key": book.label,
-                "learned": round(look.learned, 2),
+                "key": record.label,
+                "learned": round(key.learned, 2),
                 "quota": plan.rate_at(sample.at),
-                "done": len(book.done_at),
-                "rate_limited": book.statuses[429],
-                "rests": book.rests,
-                "breaker": look.state,
-                "reason": look.reason,
+                "done": len(record.done_at),
+                "rate_limited": record.statuses[429],
+                "rests": record.rests,
+                "breaker": key.state,
+                "reason": key.reason,
             }
-            for book, plan, look in zip(trial.keys, self.plan.accounts, sample.keys, strict=True)
+            for record, plan, key in zip(trial.keys, self.plan.accounts, sample.keys, strict=True)
         ]
         return [
             {
@@ -145,7 +145,7 @@ class DemoFrame:
             text.append("\n")
         text.append_text(time_axis(span, width - AXIS))
         column = (width - AXIS) / span
-        refused = {int(at * column): key_style(n) for n, book in enumerate(trial.keys) for at in book.refused_at}
+        refused = {int(at * column): key_style(n) for n, record in enumerate(trial.keys) for at in record.refused_at}
         failing = {int(sample.at * column): OPEN for sample in trial.samples if sample.state != "closed"}
         for name, marked, mark in (("429s", refused, "▏"), ("open", failing, "━")):
             text.append(f"\n{name:>{AXIS - 2}}  ", REFUSED if marked else "dim")
@@ -156,7 +156,7 @@ class DemoFrame:
     def _progress(self, width: int) -> Table:
         trial = self.trial
         since = trial.elapsed - RECENT
-        recent = sum(len(book.done_at) - bisect_left(book.done_at, since) for book in trial.keys)
+        recent = sum(len(record.done_at) - bisect_left(record.done_at, since) for record in trial.keys)
         left = (trial.calls - trial.done) * min(RECENT, trial.elapsed) / recent if recent else 0.0
         eta = Text(f"about {left:.0f} s to go" if left >= 0.5 else "", "dim")
         return progress_row(f"{trial.done:>6,} of {trial.calls:,} done", trial.done, trial.calls, width, eta)
@@ -165,21 +165,21 @@ class DemoFrame:
         """A line for each key."""
         trial, sample = self.trial, self.sample
         text = Text(f"  {'':7}{'learned':>10}{'true quota':>13}{'done':>9}{'429s':>7}{'rests':>8}  breaker", "dim")
-        for number, (book, plan, look) in enumerate(zip(trial.keys, self.plan.accounts, sample.keys, strict=True)):
-            down, refused = plan.is_down_at(sample.at), book.statuses[429]
+        for number, (record, plan, key) in enumerate(zip(trial.keys, self.plan.accounts, sample.keys, strict=True)):
+            down, refused = plan.is_down_at(sample.at), record.statuses[429]
             quota = (" OUTAGE ", "bold white on red") if down else (f"{plan.rate_at(sample.at) or 0.0:6.1f}/s", QUOTA)
             text = Text.assemble(
                 text,
                 "\n  ",
-                (f"{book.label:7}", key_style(number)),
-                (f"{look.learned:8.1f}/s", key_style(number)),
+                (f"{record.label:7}", key_style(number)),
+                (f"{key.learned:8.1f}/s", key_style(number)),
                 "     ",
                 quota,
-                f"{len(book.done_at):>9,}",
+                f"{len(record.done_at):>9,}",
                 (f"{refused:>7}", REFUSED if refused else ""),
-                f"{book.rests:>8}",
+                f"{record.rests:>8}",
                 "  ",
-                (look.state.replace("_", "-"), CIRCUIT_STYLES.get(look.state, "")),
+                (key.state.replace("_", "-"), CIRCUIT_STYLES.get(key.state, "")),
             )
         return text
 
@@ -206,17 +206,19 @@ def phase_text(plan: MockPlan, trial: Trial, sample: Sample) -> str:
     if any(0 <= at - outage.until < RECENT for outage in plan.outages):
         return "the API is back; the rate ramps up again"
     keys = [*zip(trial.keys, plan.accounts, sample.keys, strict=True)]
-    dropped = [book.label for book, own, _ in keys for step in own.steps if 0 <= at - step.at < RECENT]
+    dropped = [record.label for record, own, _ in keys for step in own.steps if 0 <= at - step.at < RECENT]
     if dropped:
         return f"the quota of {' and '.join(dropped)} has dropped, without notice"
-    if all(abs(look.learned / (own.rate_at(at) or 1.0) - 1) <= CLOSE_ENOUGH for _, own, look in keys):
+    if all(abs(key.learned / (own.rate_at(at) or 1.0) - 1) <= CLOSE_ENOUGH for _, own, key in keys):
         return "every quota is found and held"
     return "searching for the quotas: faster until refused, then measured"
 
 
 def wait_text(trial: Trial, sample: Sample) -> str:
     """The reason of the first key that has one."""
-    reasons = (f"{book.label} {look.reason}" for book, look in zip(trial.keys, sample.keys, strict=True) if look.reason)
+    reasons = (
+        f"{record.label} {key.reason}" for record, key in zip(trial.keys, sample.keys, strict=True) if key.reason
+    )
     return next(reasons, "starting now")
 
 

@@ -301,7 +301,7 @@ async def serve(proxy: Proxy, monitor: RunMonitor, *, as_json: bool, quiet: bool
     drained = asyncio.Event()
     draining: list[asyncio.Task[None]] = []
 
-    def look() -> ProxyProgress:
+    def sample() -> ProxyProgress:
         events = [line for line in monitor.events(0) if not is_routine(line)]
         return ProxyProgress(RunView(monitor.snapshot(), events[-MOST_EVENTS:]), proxy.counts)
 
@@ -315,7 +315,7 @@ async def serve(proxy: Proxy, monitor: RunMonitor, *, as_json: bool, quiet: bool
     display = display_of(as_json=as_json, quiet=quiet)
     try:
         announce(proxy, as_json=as_json, quiet=quiet)
-        await run_to_end(drained.wait(), display, look, stop)
+        await run_to_end(drained.wait(), display, sample, stop)
     finally:
         for task in draining:
             task.cancel()

@@ -1,8 +1,8 @@
 """How a command shows its work: a screen that is redrawn, lines for a pipe, JSON lines for a program, or nothing.
 
-    work ── look() ──> Frame ──┬── render(width, height)    a terminal
-                               ├── lines()                  a pipe
-                               └── fields()                 --json
+    work ── sample() ──> Frame ──┬── render(width, height)    a terminal
+                                 ├── lines()                  a pipe
+                                 └── fields()                 --json
 
 and at the end one ``Summary``. Below are the phrases and the parts of screens that several commands use.
 """

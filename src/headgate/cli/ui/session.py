@@ -51,7 +51,7 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
 async def run_to_end(
     work: Coroutine[Any, Any, T],
     display: Display,
-    look: Callable[[], Frame | None],
+    sample: Callable[[], Frame | None],
     stop: Stop,
     *,
     sample_every: float | None = None,
@@ -59,8 +59,8 @@ async def run_to_end(
 ) -> asyncio.Task[T]:
     """Show frames until ``work`` has ended; returns its task, whose result may raise.
 
-    ``sample_every``: how often to look, where that is more often than the display shows. ``show_last``: show the frame
-    of the end too.
+    ``sample_every``: seconds, where a frame is wanted more often than the display shows one. ``show_last``: show the
+    frame of the end too.
     """
 
     def on_interrupt(count: int) -> None:
@@ -78,7 +78,7 @@ async def run_to_end(
                     await asyncio.wait([task], timeout=every)
                     if task.done() and not show_last:
                         break
-                    frame, now = look(), time.monotonic()
+                    frame, now = sample(), time.monotonic()
                     if frame is not None and (task.done() or now >= show_at):
                         display.show(frame)
                         show_at = now + display.every - every / 2

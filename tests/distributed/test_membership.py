@@ -130,7 +130,7 @@ OK, REFUSED, FAILED = SILENT[Outcome.OK], SILENT[Outcome.RATE_LIMITED], SILENT[O
 
 class TestOutbox:
     def test_refunds_of_a_dimension_add_up_from_the_first_on(self):
-        outbox = Outbox()
+        outbox = Outbox(ObservationLog(), lambda now: None)
         outbox.refund({"tokens": 5.0}, NOW)
         outbox.refund({"tokens": -2.0, "bytes": 1.0}, NOW - 1.0)
         assert outbox.refunds == {"tokens": 3.0, "bytes": 1.0}
@@ -139,7 +139,7 @@ class TestOutbox:
         assert (outbox.refunds, outbox.refund_age(NOW)) == ({}, 0.0)
 
     def test_numbers_that_were_held_are_counted_before_calls_are_reported(self):
-        outbox = Outbox()
+        outbox = Outbox(ObservationLog(), lambda now: None)
         outbox.taken = -2
         outbox.empty()
         assert outbox.taken == -2
@@ -148,7 +148,7 @@ class TestOutbox:
         assert outbox.taken == 0
 
     def test_a_store_that_is_lost_loses_what_was_to_come_back_but_not_what_was_overspent(self):
-        outbox = Outbox()
+        outbox = Outbox(ObservationLog(), lambda now: None)
         outbox.refund({"tokens": 5.0, "bytes": -7.0}, NOW)
         outbox.lose_store()
         assert (outbox.refunds, outbox.spent_alone) == ({}, {"bytes": 7.0})
@@ -156,7 +156,7 @@ class TestOutbox:
     def test_a_store_that_is_found_is_told_what_was_spent_alone(self):
         """Of a short window no more than a share of its burst, and the rest for the long ones."""
         limits = (("tokens", 600.0, 60.0, 100.0), ("bytes", 1e6, 86_400.0, 1e6))
-        outbox = Outbox()
+        outbox = Outbox(ObservationLog(), lambda now: None)
         outbox.spend_alone({"tokens": 80.0, "bytes": 9.0})
         outbox.find_store(QuotaTerms(rate=1.0, burst=1.0, most=1.0, limits=limits), ("tokens", "bytes"), 2, NOW)
         assert (outbox.refunds, outbox.apart) == ({"tokens": -50.0}, {"tokens": 30.0, "bytes": 9.0})
@@ -172,13 +172,14 @@ class Parts:
 
     def __init__(self, controller=None, state=CircuitState.CLOSED):
         self.wanted = []
-        self.log, self.outbox = ObservationLog(), Outbox()
+        self.log = ObservationLog()
+        self.outbox = Outbox(self.log, self.wanted.append)
         idle = Aimd(AimdSettings(initial=10.0)) if controller is None else controller
-        self.reporter = Reporter(idle, self.log, self.outbox, self.wanted.append)
         breaker = Breaker(BreakerSettings())
         breaker.state = state
-        self.circuit = self.reporter.circuit = LeasedCircuit(breaker, self.reporter)
-        self.lease = self.reporter.lease = Lease(TERMS, 1.0, NOW)
+        self.lease = Lease(TERMS, 1.0, NOW)
+        self.circuit = LeasedCircuit(breaker, self.lease, self.outbox, learns=idle.learns)
+        self.reporter = Reporter(idle, self.circuit, self.lease, self.outbox)
 
     def answer(self, signal, seq=1):
         return self.reporter.on_answer(Ticket(None, seq, NOW, 0), signal, 0.1, NOW)
@@ -209,15 +210,15 @@ class TestReporter:
 
     def test_a_call_that_was_not_made_gives_back_its_numbers_unless_their_era_is_over(self):
         parts = Parts()
-        parts.reporter.void_to_seq = 1
+        parts.outbox.void_to_seq = 1
         for seq in (1, 2):
-            parts.reporter.give_back(LongTicket(None, seq, NOW, 0, 3, 0.0))
+            parts.outbox.give_back(LongTicket(None, seq, NOW, 0, 3, 0.0))
         assert parts.outbox.back == 3
 
     def test_of_two_pauses_the_longer_is_told(self):
         parts = Parts()
-        parts.reporter.pause(5.0, NOW)
-        parts.reporter.pause(2.0, NOW)
+        parts.outbox.pause(5.0, NOW)
+        parts.outbox.pause(2.0, NOW)
         assert (parts.outbox.rest, parts.outbox.is_urgent) == (5.0, True)
 
     @pytest.mark.parametrize("short_of", ["depth", "turn"])

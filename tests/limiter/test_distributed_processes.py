@@ -433,7 +433,7 @@ def test_numbers_are_never_used_twice(shared):
         def use(lease, count, now):
             numbers = lease.numbers
             at = numbers.next if numbers.left or not numbers._later else numbers._later[0][0]
-            client = lease.reporter.want.__self__
+            client = lease.outbox.want.__self__
             for number in range(count):
                 name = (client.key, client.era, at + number)
                 assert name not in seen, name

@@ -207,6 +207,11 @@ class Lease:
         """Many members listen less often each, so that a store does not have to answer more than it can."""
         return min(LISTEN_EVERY * max(1.0, self.members / LISTEN_OFTEN), LISTEN_SELDOM)
 
+    @property
+    def lacks_room(self) -> bool:
+        """Whether this member was refused because too many calls are in flight, and waits for one to end."""
+        return self.short_of in ("depth", "turn") and not self.sync_pending
+
     # ------------------------------------------------------------------ using numbers
 
     def lead(self, now: float) -> float:

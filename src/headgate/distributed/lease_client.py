@@ -31,7 +31,7 @@ from .holdings import LEAST_RATE
 from .leader import QuotaLeader
 from .lease import LISTEN_EVERY
 from .leased_policies import LeasedCircuit, LeasedHold, LeasedPacer
-from .member_policies import MemberPolicies, SoloController, share_config, terms_of
+from .member_policies import MemberPolicies, SoloController, share_config
 from .membership import KeyRecord, Leadership, Membership, Outbox, Reporter, requests_in
 from .observation_log import ObservationLog
 from .protocol import SyncReply, SyncRequest
@@ -74,7 +74,7 @@ class LeaseClient:
         self.awaits = 0
         """The number of the request whose reply is for this client; others were sent before it left a coordinator."""
         self.log = ObservationLog()
-        self.outbox = Outbox()
+        self.outbox = Outbox(self.log, self.want)
         self.leadership = Leadership(gate_config, self.log)
         self._config = config
         self._gate_config = gate_config
@@ -83,20 +83,21 @@ class LeaseClient:
         self._joined_at = UNKNOWN
         """When the coordinator first answered."""
         self._solo: SoloController | None = None
-        self._reporter = reporter = Reporter(gate_config.controller(), self.log, self.outbox, self.want)
-        self.circuit, self.hold = LeasedCircuit(gate.breaker, reporter), LeasedHold(reporter)
+        idle = gate_config.controller()
+        self.hold = LeasedHold(self.outbox)
         self.lease = LeasedPacer(
             gate_config,
-            terms_of(gate_config, reporter.rate),
+            idle,
             self.hold,
             gate.breaker,
             gate.in_flight,
-            reporter,
+            self.outbox,
             membership,
             self.leadership,
             now,
         )
-        reporter.circuit, reporter.lease = self.circuit, self.lease
+        self.circuit = LeasedCircuit(gate.breaker, self.lease, self.outbox, learns=idle.learns)
+        self._reporter = Reporter(idle, self.circuit, self.lease, self.outbox)
         self._policies = MemberPolicies(gate.breaker, gate.in_flight, self.lease.on_queue, self._count)
         self._go_leased(now)
         self.lease.rate = max(self.lease.terms.rate, LEAST_RATE)
@@ -124,7 +125,7 @@ class LeaseClient:
 
     def _swap(self, config: GateConfig, controller: Controller, policies: PolicyList) -> None:
         self.gate.swap(config, controller, policies)
-        self._reporter.void_to_seq = self.gate.seq
+        self.outbox.void_to_seq = self.gate.seq
 
     # ------------------------------------------------------------------ what the gate reports
 
@@ -233,7 +234,7 @@ class LeaseClient:
         """Start calls by the numbers that were granted, under the rate, the hold and the circuit of all."""
         breaker = self.gate.breaker
         if reply.era != self.era:
-            self.era, self.outbox.back, self._reporter.void_to_seq = reply.era, 0, self.gate.seq
+            self.era, self.outbox.back, self.outbox.void_to_seq = reply.era, 0, self.gate.seq
             self.lease.drop()
         rest = max(reply.hold, self.outbox.rest)
         self.hold.until = now + rest if rest else NEVER
@@ -387,5 +388,5 @@ class LeaseClient:
         self.outbox.drop()
         lease.forget()
         self.awaits, self.circuit.probe_seq, self.leadership.leader, self._joined_at = 0, 0, None, UNKNOWN
-        self.gate.swapped_at_seq = self._reporter.void_to_seq = self.gate.seq
+        self.gate.swapped_at_seq = self.outbox.void_to_seq = self.gate.seq
         self.gate.apply_limits(now)

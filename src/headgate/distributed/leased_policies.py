@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..core.answer_length import AnswerLengths, TokenCost
 from ..core.circuit_breaker import Breaker
 from ..core.concurrency import InFlight
+from ..core.controller import Controller
 from ..core.cooldown import RESTING
 from ..core.decision import INSTANT, NEVER, UNKNOWN, CircuitState, Explanation, Refuse, RefuseReason, Wait, WaitReason
 from ..core.gate_config import GateConfig
@@ -30,11 +31,12 @@ from ..core.policy import NOTHING, Cost, Demand, QueueDemand, Ticket, costs_of, 
 from ..core.quota import CATCH_UP, LONG_WINDOW, Quota, scaled_ahead
 from ..core.signal import Signal
 from .lease import Lease
+from .member_policies import terms_of
 from .observation_log import ABANDONED, RELEASED
-from .protocol import NO_CAP, QuotaTerms
+from .protocol import NO_CAP
 
 if TYPE_CHECKING:
-    from .membership import Leadership, Membership, Reporter
+    from .membership import Leadership, Membership, Outbox
 
 CREDIT_AFTER = 0.035
 """Seconds for which a caller waits for the coordinator's answer; then it may leave on credit."""
@@ -46,11 +48,14 @@ FLOOR, PACE, SHARE = WaitReason.FLOOR, WaitReason.PACE, WaitReason.SHARE
 class LeasedCircuit:
     """The circuit as all members have it: the coordinator opens and closes it, and grants the probes."""
 
-    __slots__ = ("breaker", "probe_asked_at", "probe_seq", "reporter", "unmatched")
+    __slots__ = ("breaker", "learns", "lease", "outbox", "probe_asked_at", "probe_seq", "unmatched")
 
-    def __init__(self, breaker: Breaker, reporter: Reporter) -> None:
+    def __init__(self, breaker: Breaker, lease: Lease, outbox: Outbox, *, learns: bool) -> None:
+        """``learns``: whether the strategy wants to know of every call."""
         self.breaker = breaker
-        self.reporter = reporter
+        self.lease = lease
+        self.outbox = outbox
+        self.learns = learns
         self.probe_asked_at = NEVER
         self.unmatched: tuple[Signal, float, float] | None = None
         self.probe_seq = 0
@@ -64,10 +69,29 @@ class LeasedCircuit:
             self.probe_seq, self.probe_asked_at, self.unmatched = ticket.seq, now - ticket.waited, None
 
     def release(self, ticket: Ticket, now: float) -> None:
-        self.reporter.end_without_answer(ticket, RELEASED, now)
+        self._end(ticket, RELEASED, now)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
-        self.reporter.end_without_answer(ticket, ABANDONED, now)
+        self._end(ticket, ABANDONED, now)
+
+    def _end(self, ticket: Ticket, how: str, now: float) -> None:
+        """A call ended without an answer of its own; for a probe, one that matched no call counts."""
+        is_probe = ticket.seq == self.probe_seq
+        answered = self.unmatched if is_probe and how == RELEASED else None
+        if answered is not None:
+            signal, latency, at = answered
+            self.unmatched = None
+            self.outbox.log.end(ticket.seq, at, latency, signal, "")
+        elif self.learns:
+            self.outbox.log.end(ticket.seq, now, 0.0, None, how)
+        if is_probe:
+            self.end_probe(answered is None, now)
+        if self.lease.lacks_room:
+            self.outbox.want(now)
+
+    def end_probe(self, without_answer: bool, now: float) -> None:
+        self.probe_seq, self.outbox.probe_over, self.outbox.is_urgent = 0, without_answer, True
+        self.outbox.want(now)
 
     def probe(self) -> int | None:
         return self.probe_seq or None
@@ -76,15 +100,15 @@ class LeasedCircuit:
 class LeasedHold:
     """The pause that all members keep."""
 
-    __slots__ = ("reporter", "until")
+    __slots__ = ("outbox", "until")
 
     learns_from_success = False
 
     reason = FLOOR
     """The leader knows whether it was asked for, or is its controller's."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter = reporter
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
         self.until = NEVER
 
     @property
@@ -104,7 +128,7 @@ class LeasedHold:
 
     def pause(self, seconds: float, now: float) -> bool:
         self.until = max(self.until, now + seconds)
-        self.reporter.pause(seconds, now)
+        self.outbox.pause(seconds, now)
         return True
 
 
@@ -119,9 +143,10 @@ class LeasedPacer(Lease):
         "in_flight",
         "late_until",
         "leadership",
+        "learns",
         "lengths",
         "membership",
-        "reporter",
+        "outbox",
     )
 
     ramp: ResumeRamp = NO_RAMP
@@ -134,23 +159,25 @@ class LeasedPacer(Lease):
     def __init__(
         self,
         config: GateConfig,
-        terms: QuotaTerms,
+        idle: Controller,
         hold: LeasedHold,
         breaker: Breaker,
         in_flight: InFlight,
-        reporter: Reporter,
+        outbox: Outbox,
         membership: Membership,
         leadership: Leadership,
         now: float,
     ) -> None:
-        super().__init__(terms, config.burst, now)
+        """``idle``: a controller of the configured strategy, for what is known before anything is learned."""
+        super().__init__(terms_of(config, idle.rate), config.burst, now)
         self.has_waiters, self.late_until = False, NEVER
         """For the policies that replace this one: whether callers wait, and until when being late is made up for."""
         self.config = config
         self.hold_policy = hold
         self.breaker = breaker
         self.in_flight = in_flight
-        self.reporter = reporter
+        self.outbox = outbox
+        self.learns = idle.learns
         self.membership = membership
         self.leadership = leadership
         self.lengths = AnswerLengths()
@@ -159,7 +186,7 @@ class LeasedPacer(Lease):
     @property
     def _is_guess(self) -> bool:
         """Whether the strategy learns and the rate has not fallen yet."""
-        return self.reporter.learns and not self.rate_has_fallen
+        return self.learns and not self.rate_has_fallen
 
     # ------------------------------------------------------------------ deciding
 
@@ -284,7 +311,7 @@ class LeasedPacer(Lease):
         if self.due_at(numbers, 0.0, now) is None or not self.amounts.covers(ticket.cost, NOTHING):  # on credit
             self.credit.on_credit += numbers
             self.demand.used += numbers
-            self.reporter.outbox.refund({name: -costs.get(name, 0.0) for name in self.amounts.dimensions}, now)
+            self.outbox.refund({name: -costs.get(name, 0.0) for name in self.amounts.dimensions}, now)
             numbers = 0
         else:
             self.amounts.take(costs)
@@ -297,10 +324,10 @@ class LeasedPacer(Lease):
     def _charge(self, ticket: Ticket, real: Mapping[str, float]) -> None:
         reserved = costs_of(ticket.cost)
         less = {name: reserved.get(name, 0.0) - real[name] for name in self.amounts.dimensions if name in real}
-        self.reporter.outbox.refund(less, ticket.sent_at)
+        self.outbox.refund(less, ticket.sent_at)
 
     def cancel(self, ticket: Ticket, now: float) -> None:
-        self.reporter.give_back(ticket)
+        self.outbox.give_back(ticket)
         self._charge(ticket, dict.fromkeys(self.amounts.dimensions, 0.0))
 
     def on_wait(self, wait: Wait | Refuse, now: float) -> None:
@@ -310,12 +337,12 @@ class LeasedPacer(Lease):
         if self.demand.queue is None:
             self.demand.polled_at = now
         if wait.reason in (PACE, SHARE):
-            self.reporter.log.waited_at = now
+            self.outbox.log.waited_at = now
         if wait.reason is SHARE and self.waiting_since == UNKNOWN:
             self.waiting_since = now
         lacks_something = wait.reason is SHARE and self.amounts.dimensions
         if now >= self.ask_from and not self.sync_pending and (lacks_something or self.needs_more(0, now)):
-            self.reporter.want(now)
+            self.outbox.want(now)
 
     def on_queue(self, queue: QueueDemand | None, now: float) -> None:
         self.demand.queue = queue

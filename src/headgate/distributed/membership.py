@@ -4,8 +4,9 @@ The coordinator says which member leads, by a fence that grows with each leader.
 before it saved; one that was solo goes on from what it has learned itself, if that counts for more. Where a member
 leads, ``Leadership`` has what was learned from all members.
 
-A member reports its calls, its answers and what comes back, for the leader to learn from. ``Reporter`` takes the place
-of the gate's controller, because the leader concludes for all members.
+A member reports its calls, its answers and what comes back, for the leader to learn from: its policies and ``Reporter``
+fill the ``Outbox`` of its next request. ``Reporter`` takes the place of the gate's controller, because the leader
+concludes for all members.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..core.policy import Cost, Ticket, costs_of, requests_of
 from ..core.quota import LONG_WINDOW
 from ..core.signal import Signal
 from .leader import QuotaLeader
-from .observation_log import MOST_EVENTS, RELEASED, ObservationLog
+from .observation_log import MOST_EVENTS, ObservationLog
 from .protocol import Publication, QuotaTerms, SyncReply
 
 if TYPE_CHECKING:
@@ -167,9 +168,14 @@ OK = Outcome.OK
 
 
 class Outbox:
-    """What a member's next request takes along: what comes back, what was spent alone, and what others must know."""
+    """What a member's next request takes along: what was seen, what comes back, and what others must know."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: ObservationLog, want: Callable[[float], None]) -> None:
+        self.log = log
+        self.want = want
+        """Exchange with the coordinator as soon as possible."""
+        self.void_to_seq = 0
+        """Calls up to this one left by numbers of an era that is over."""
         self.back = 0
         """Permits that will not be used."""
         self.refunds: dict[str, float] = {}
@@ -189,7 +195,18 @@ class Outbox:
         self.spent_alone: dict[str, float] = {}
         """What was taken of known limits without the coordinator, so far."""
 
+    def give_back(self, ticket: Ticket) -> None:
+        """The numbers of a call that was not made."""
+        if ticket.seq > self.void_to_seq:
+            self.back += requests_in(ticket.cost)
+
+    def pause(self, seconds: float, now: float) -> None:
+        """The server, or an operator, asks for a pause: all members must know."""
+        self.rest, self.is_urgent = max(self.rest, seconds), True
+        self.want(now)
+
     def refund(self, amounts: Mapping[str, float], taken_at: float) -> None:
+        """What comes back of known limits; below 0, what was used beyond what was granted."""
         self.took_at = min(self.took_at, taken_at)
         for dimension, amount in amounts.items():
             self.refunds[dimension] = self.refunds.get(dimension, 0.0) + amount
@@ -239,44 +256,38 @@ def requests_in(cost: Cost) -> int:
 
 
 class Reporter(Controller):
-    __slots__ = ("_idle", "circuit", "learns", "lease", "log", "outbox", "rate", "void_to_seq", "want")
+    __slots__ = ("_circuit", "_idle", "_lease", "_outbox", "learns", "log", "rate")
 
     watches_sends = True
-    circuit: LeasedCircuit
-    lease: Lease
 
-    def __init__(self, idle: Controller, log: ObservationLog, outbox: Outbox, want: Callable[[float], None]) -> None:
-        """``circuit`` and ``lease`` are set when they are made."""
+    def __init__(self, idle: Controller, circuit: LeasedCircuit, lease: Lease, outbox: Outbox) -> None:
         self._idle = idle
         """A controller of the configured strategy that is never taught."""
         self.learns = idle.learns  # type: ignore[misc]
         self.rate = idle.rate
-        self.log, self.outbox = log, outbox
-        self.want = want
-        self.void_to_seq = 0
-        """Calls up to this one left by numbers of an era that is over."""
-
-    # ------------------------------------------------------------------ as a controller
+        self._circuit, self._lease = circuit, lease
+        self._outbox, self.log = outbox, outbox.log
 
     def on_send(self, ticket: Ticket, now: float) -> None:
-        if self.learns or ticket.seq == self.circuit.probe_seq:
+        if self.learns or ticket.seq == self._circuit.probe_seq:
             self.log.send(ticket.seq, now)
-        lease = self.lease
+        lease = self._lease
         if now >= lease.ask_from and not lease.sync_pending and lease.needs_more(lease.last_taken, now):
-            self.want(now)
+            self._outbox.want(now)
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
-        outcome, is_probe = signal.outcome, ticket.seq == self.circuit.probe_seq
-        self._make_room(now)
+        outcome, is_probe = signal.outcome, ticket.seq == self._circuit.probe_seq
+        if self._lease.lacks_room:
+            self._outbox.want(now)
         if outcome is OK and not self.learns and not is_probe:
             self.log.oks += 1
             return 0.0
         self.log.end(ticket.seq, now, latency, signal, "")
         if is_probe:
-            self._probe_ended(outcome is not OK and not outcome.counts_against_target, now)
+            self._circuit.end_probe(outcome is not OK and not outcome.counts_against_target, now)
         elif outcome is not OK or len(self.log) > MOST_EVENTS // 2:
-            self.outbox.is_urgent = True
-            self.want(now)
+            self._outbox.is_urgent = True
+            self._outbox.want(now)
         return 0.0
 
     def why(self) -> ControllerNote | str:
@@ -284,35 +295,3 @@ class Reporter(Controller):
 
     def why_cap(self) -> ControllerNote | str:
         return self._idle.why_cap()
-
-    # ------------------------------------------------------------------ what the policies report
-
-    def give_back(self, ticket: Ticket) -> None:
-        if ticket.seq > self.void_to_seq:
-            self.outbox.back += requests_in(ticket.cost)
-
-    def pause(self, seconds: float, now: float) -> None:
-        self.outbox.rest, self.outbox.is_urgent = max(self.outbox.rest, seconds), True
-        self.want(now)
-
-    def end_without_answer(self, ticket: Ticket, how: str, now: float) -> None:
-        circuit, is_probe = self.circuit, ticket.seq == self.circuit.probe_seq
-        answered = circuit.unmatched if is_probe and how == RELEASED else None
-        if answered is not None:
-            signal, latency, at = answered
-            circuit.unmatched = None
-            self.log.end(ticket.seq, at, latency, signal, "")
-        elif self.learns:
-            self.log.end(ticket.seq, now, 0.0, None, how)
-        if is_probe:
-            self._probe_ended(answered is None, now)
-        self._make_room(now)
-
-    def _make_room(self, now: float) -> None:
-        """A call has ended: members that were refused because too many are in flight wait for this."""
-        if self.lease.short_of in ("depth", "turn") and not self.lease.sync_pending:
-            self.want(now)
-
-    def _probe_ended(self, without_answer: bool, now: float) -> None:
-        self.circuit.probe_seq, self.outbox.probe_over, self.outbox.is_urgent = 0, without_answer, True
-        self.want(now)

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 from ..core.decision import CircuitState, Outcome
 from ..core.fallback import CAPACITY_REFUSALS, LONG_QUOTA, MoveReason, choose, reason_of
 from ..core.row_state import FailureReason
 from ..errors import CostTooLargeError
-from ..limiter.permit import Cost
 from .attempt import Attempt
 from .config import RunContext
 from .cooldowns import Cooldowns
 from .item import Item
 from .lanes import FOR_ROWS, KeyGroup, LaneSet, RowLane
 from .ledger import RowState
+from .row_targets import RowTargets
 
 AT_ONCE = 16
 """Rows that a lane takes from a target that is away; those left are there when it is back."""
@@ -31,21 +30,10 @@ PASSING = frozenset((MoveReason.SPEND, MoveReason.CIRCUIT_OPEN, MoveReason.QUOTA
 """Reasons that hold for a while, for a whole target. All others keep the row away from it for good."""
 
 
-class FallbackRows(Protocol):
-    """What is known of a batch's targets; 0 is the primary."""
-
-    @property
-    def accepts(self) -> Sequence[frozenset[MoveReason]]: ...
-    @property
-    def labels(self) -> Sequence[str]: ...
-    def key(self, row: Any, target: int) -> str: ...
-    def cost(self, row: Any, target: int) -> Cost: ...
-
-
 class RowMover:
     def __init__(
         self,
-        rows: FallbackRows,
+        targets: RowTargets,
         context: RunContext,
         *,
         lanes: LaneSet,
@@ -53,11 +41,11 @@ class RowMover:
         requeue: Callable[[Item, float], None],
     ) -> None:
         """``requeue(item, now)`` lets a row wait for its lanes."""
-        self._rows, self._lanes, self._cooldowns, self._requeue = rows, lanes, cooldowns, requeue
+        self._targets, self._lanes, self._cooldowns, self._requeue = targets, lanes, cooldowns, requeue
         self._clock, self._limiter = context.clock, context.limiter
         self._fed_by: dict[str, set[str]] = {}
         """By the key that takes rows: the keys that are away."""
-        self.moves_for_quota = any(MoveReason.QUOTA_UNTIL in one for one in rows.accepts)
+        self.moves_for_quota = any(MoveReason.QUOTA_UNTIL in one for one in targets.accepts)
         """Whether a wait for a quota need not be waited for."""
 
     # ------------------------------------------------------------------ one row
@@ -69,7 +57,7 @@ class RowMover:
             refused = {label: MoveReason(why) for label, why in known.items()}
         except (ValueError, AttributeError):
             return
-        item.refused = {n: refused[label] for n, label in enumerate(self._rows.labels) if label in refused}
+        item.refused = {n: refused[label] for n, label in enumerate(self._targets.labels) if label in refused}
         item.path = path if item.refused else ""
         if item.refused:
             self._place(item, self._clock.now())
@@ -91,7 +79,7 @@ class RowMover:
                 return None  # another of its credentials can take it
         if why is None or not self.move(item, why):
             return None
-        return FailureReason(why.value, f"moved to {self._rows.labels[item.target]}")
+        return FailureReason(why.value, f"moved to {self._targets.labels[item.target]}")
 
     def move(self, item: Item, why: MoveReason) -> bool:
         """Its target does not take this row: whether it goes to another one, as it does then."""
@@ -102,7 +90,7 @@ class RowMover:
         else:
             item.refused[item.target] = why
         if self._place(item, self._clock.now(), passing):
-            item.path = json.dumps({self._rows.labels[n]: reason.value for n, reason in item.refused.items()})
+            item.path = json.dumps({self._targets.labels[n]: reason.value for n, reason in item.refused.items()})
             return True
         item.refused = before
         return False
@@ -111,16 +99,16 @@ class RowMover:
         """Give a row to the target whose turn it is; False if that is the one it has, or there is none."""
         was = item.target, item.why, item.key, item.cost, item.asks, item.size
         while True:
-            keys = [self._rows.key(item.value, target) for target in range(len(self._rows.accepts))]
+            keys = self._targets.keys(item.value)
             away = {**self._all_away(keys, now), **(passing or {})}
-            choice = choose(self._rows.accepts, item.refused, away)
+            choice = choose(self._targets.accepts, item.refused, away)
             if choice is None or choice.target == was[0]:
                 item.target, item.why, item.key, item.cost, item.asks, item.size = was
                 return False
             item.move(choice.target, "" if choice.why is None else choice.why.value, keys[choice.target])
-            item.moved = f"{self._rows.labels[item.target]} {item.why}" if item.why else ""
-            self._rows.key(item.value, item.target)  # as the last, since a row remembers whether its tokens count
-            item.cost = self._rows.cost(item.value, item.target)
+            item.moved = f"{self._targets.labels[item.target]} {item.why}" if item.why else ""
+            self._targets.key(item.value, item.target)  # as the last, since a row remembers whether its tokens count
+            item.cost = self._targets.cost(item.value, item.target)
             try:
                 self._lanes.fit(item)
             except CostTooLargeError:
@@ -169,8 +157,8 @@ class RowMover:
         group.feeds = ""
         if first is None or self._away(group, now) is None:
             return
-        keys = [self._rows.key(first.value, target) for target in range(len(self._rows.accepts))]
-        choice = choose(self._rows.accepts, first.refused, self._all_away(keys, now))
+        keys = self._targets.keys(first.value)
+        choice = choose(self._targets.accepts, first.refused, self._all_away(keys, now))
         if choice is None or keys[choice.target] == group.key:
             return
         group.feeds = keys[choice.target]

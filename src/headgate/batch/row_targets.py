@@ -166,6 +166,10 @@ class RowTargets:
     def key(self, row: InputRow, target: int) -> str:
         return self._validators[target].key(row)
 
+    def keys(self, row: InputRow) -> list[str]:
+        """The row's key at each target."""
+        return [validator.key(row) for validator in self._validators]
+
     def cost(self, row: InputRow, target: int) -> Cost:
         """What the row is likely to take at this target. Call ``key`` first."""
         return self._validators[target].cost(row)

@@ -42,7 +42,7 @@ from .stalls import StandstillDetector
 
 if TYPE_CHECKING:
     from ..credentials import CredentialCoordinator
-    from .row_mover import FallbackRows
+    from .row_targets import RowTargets
 
 GIVEN_BACK_AT_ONCE = 1000
 UNRECORDED_PER_WORKER = 4
@@ -70,7 +70,8 @@ class RunSettings:
     pause: PauseSwitch
     budget: Budget | None = None
     """Shared with other runs; None is what ``config`` has."""
-    fallbacks: FallbackRows | None = None
+    fallbacks: RowTargets | None = None
+    """Where rows go that the primary target cannot take."""
 
 
 class Run:

@@ -81,7 +81,10 @@ class WebApp:
         ``RunMonitor`` that has not been started is started now, and closed with the page.
         """
         self._views = ViewCache(sources)
-        self._metrics_cache = MetricsCache(sources, metrics)
+        self._sources, self._exporter = sources, metrics
+        self._scraped: tuple[bytes, str] | None = None
+        """The last text for Prometheus, and its type."""
+        self._scrape_next_at = 0.0
         self._read_only = read_only
         self._files = page_files()
         self._streams: set[EventStream] = set()
@@ -183,8 +186,21 @@ class WebApp:
         return _json(to_json({"said": said}))
 
     async def _metrics(self, request: Request) -> Response:
-        text, kind = await self._metrics_cache.scrape(self._views)
+        """Made at most as often as a view is read."""
+        if self._scraped is None or time.monotonic() >= self._scrape_next_at:
+            self._scraped = await self._views.ask(self._scrape)
+            self._scrape_next_at = time.monotonic() + SHORTEST_INTERVAL
+        text, kind = self._scraped
         return Response(text, media_type=kind)
+
+    def _scrape(self) -> tuple[bytes, str]:
+        try:
+            from ..observe.exporters.prometheus import CONTENT_TYPE, Prometheus
+        except ImportError:
+            raise NoMetricsError("Metrics need prometheus-client: pip install 'headgate[metrics]'.") from None
+        if self._exporter is None:
+            self._exporter = Prometheus(self._sources)
+        return self._exporter.text(), CONTENT_TYPE
 
     async def _healthz(self, request: Request) -> Response:
         view = await self._views.view()
@@ -320,36 +336,6 @@ def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 <= value <= LARGEST_NUMBER and math.isfinite(value)
-
-
-# ---------------------------------------------------------------------- metrics
-
-
-class MetricsCache:
-    """The text for Prometheus: made at most as often as a view is read."""
-
-    def __init__(self, sources: MonitoredRuns, metrics: Metrics | None) -> None:
-        self._sources = sources
-        self._metrics = metrics
-        self._kept: tuple[bytes, str] | None = None
-        self._next_at = 0.0
-
-    async def scrape(self, views: ViewCache) -> tuple[bytes, str]:
-        """The text and its kind; raises ``NoMetricsError``."""
-        kept = self._kept
-        if kept is None or time.monotonic() >= self._next_at:
-            kept = self._kept = await views.ask(self._make)
-            self._next_at = time.monotonic() + SHORTEST_INTERVAL
-        return kept
-
-    def _make(self) -> tuple[bytes, str]:
-        try:
-            from ..observe.exporters.prometheus import CONTENT_TYPE, Prometheus
-        except ImportError:
-            raise NoMetricsError("Metrics need prometheus-client: pip install 'headgate[metrics]'.") from None
-        if self._metrics is None:
-            self._metrics = Prometheus(self._sources)
-        return self._metrics.text(), CONTENT_TYPE
 
 
 # ---------------------------------------------------------------------- files

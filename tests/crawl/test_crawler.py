@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import trafilatura  # noqa: F401 - else the first page loads it, which takes so long that others overtake that page
 from aiohttp import web
 from aiohttp.abc import AbstractResolver
 from tests.crawl.http_site import http_site

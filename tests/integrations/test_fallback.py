@@ -86,8 +86,9 @@ def test_a_quota_that_is_used_up_for_hours_is_not_waited_for():
     six_in_the_evening = 1_790_000_000.0 - 1_790_000_000.0 % 86_400.0 + 18 * 3600.0
 
     async def main():
-        day = {"providers": ("openai",), "per_day": 1, "wall": lambda: six_in_the_evening}
-        async with MockServer(PLENTY, **day) as one, MockServer(PLENTY, providers=("openai",)) as two:
+        day = {"providers": ("openai",), "wall": lambda: six_in_the_evening}
+        one_a_day = MockServer(replace(PLENTY, per_day=1), **day)
+        async with one_a_day as one, MockServer(PLENTY, providers=("openai",)) as two:
             client = client_of(one, two, on=["quota_until"])
             assert [(await create(client)).model for _ in range(3)] == ["m", "long-other", "long-other"]
             assert (asked(one), asked(two)) == (2, 2)

@@ -46,7 +46,7 @@ def test_calls_of_an_account_without_credit_are_refused_here(name):
             with pytest.raises(refused_here) as refused:
                 await call(UNPAID, "another-model")
             await call(GOOD)  # another account at the same host
-            [account] = passing.hosts.spend.accounts
+            [account] = passing.hosts.spend._known
             long_ago = passing.hosts.clock.now() - SPEND_REST
             passing.hosts.spend.forget(account)
             passing.hosts.spend.stopped(account, long_ago, long_ago)

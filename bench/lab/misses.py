@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 from bench.lab.marks import ROUNDING, Verdict, compare, verdicts
@@ -84,6 +85,16 @@ def worst(results: Results, label: str) -> list[tuple[str, Cell, str]]:
 
     cells.sort(key=lambda entry: badness(entry[1]), reverse=True)
     return [(name, cell, scenario_of(name).note) for name, cell in cells[:LISTED]]
+
+
+def by_algorithm(results: Results, label: str) -> dict[str, float]:
+    """The average goodput for each way of counting, of those that were drawn."""
+    found: dict[str, list[float]] = {}
+    for name in unseen_names(results):
+        cell = results.cell(name, label)
+        if cell is not None:
+            found.setdefault(scenario_of(name).budgets[0].limits[0].algorithm, []).append(cell.goodput)
+    return {algorithm: mean(shares) for algorithm, shares in sorted(found.items())}
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

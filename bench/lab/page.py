@@ -20,8 +20,29 @@ from bench.lab.marks import (
     verdicts,
     without_marks,
 )
-from bench.lab.misses import GOODPUT_LOST, MANY_CALLS, REFUSALS_WON, Miss, headline, misses, summary, worst
-from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT, HERDS, LESSER, OURS, PUBLISHED, RIVAL_OF_UNSEEN, RIVALS, TOGETHER
+from bench.lab.misses import (
+    GOODPUT_LOST,
+    MANY_CALLS,
+    REFUSALS_WON,
+    Miss,
+    by_algorithm,
+    headline,
+    misses,
+    summary,
+    worst,
+)
+from bench.lab.plan import (
+    ADAPTIVE,
+    BOUND,
+    DEFAULT_CIRCUIT,
+    HERDS,
+    LESSER,
+    OURS,
+    PUBLISHED,
+    RIVAL_OF_UNSEEN,
+    RIVALS,
+    TOGETHER,
+)
 from bench.lab.results import Cell, Results
 from headgate.lab.charts.drawing_file import save
 from headgate.lab.charts.run_chart import outages_of, picture_of
@@ -144,16 +165,37 @@ def _unseen(results: Results) -> Iterator[str]:
     )
     columns = ["", "p50 goodput", "p10 goodput", "least", "p50 429s", "p90 429s", f"most, {MANY_CALLS:,} calls or more"]
     rows = [columns, ["---"] * 7]
-    for label in (ADAPTIVE, RIVAL_OF_UNSEEN):
+    for label in (ADAPTIVE, BOUND, RIVAL_OF_UNSEEN):
         if (one := headline(results, label)) is not None:
             shares = (one.goodput_p50, one.goodput_p10, one.goodput_least)
             refused = (one.refused_p50, one.refused_p90, one.refused_most)
             rows.append([label, *(f"{share:.2%}" for share in shares), *(f"{share:.3%}" for share in refused)])
     yield _grid(rows)
     yield _list([f"{one.what}: {one.told} ({one.asked}) {_verdict(one)}" for one in found.verdicts()])
+    yield from _bound(results)
     yield "Those in which *adaptive* does worst:"
     rows = [["scenario", "goodput / 429s", "what it is"], ["---"] * 3]
     yield _grid([*rows, *([name, str(cell), note] for name, cell, note in worst(results, ADAPTIVE))])
+
+
+def _bound(results: Results) -> Iterator[str]:
+    """What could be reached at all, and by how much of it each way of counting is missed."""
+    found = headline(results, BOUND)
+    if found is None:
+        return
+    missed = " and ".join(one.what for one in found.verdicts() if not one.met)
+    yield (
+        f"*{BOUND}* is a bound for any client. It runs through the same servers and is told how they count, their "
+        "window and their burst, and at the first refusal the quota itself. It pays what no client is spared: it "
+        "begins at the pace of *adaptive* and doubles at most once in a round trip; a quota that is reached, or has "
+        "fallen, refuses what leaves in one round trip; one that was raised is seen only by a look, and looks that "
+        "find nothing are refused, at most one call in a hundred; a Retry-After is waited for. *adaptive* has to find "
+        "out how the server counts, and to measure the quota, on top. "
+        + (f"The bound itself misses: {missed}." if missed else "The bound meets every mark: none is beyond reach.")
+    )
+    rows = [["of an oracle's goodput is missing, on average", ADAPTIVE, BOUND], ["---"] * 3]
+    shares = by_algorithm(results, ADAPTIVE), by_algorithm(results, BOUND)
+    yield _grid([*rows, *([name, *(f"{1 - each[name]:.1%}" for each in shares)] for name in shares[0])])
 
 
 def _rivals(results: Results) -> Iterator[str]:

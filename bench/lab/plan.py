@@ -42,6 +42,8 @@ LESSER = ("pause-5", "aimd-10s", "failsafe", "cookbook", "header-pace", "aimd", 
 RIVALS = (*PUBLISHED, *LESSER)
 OURS = ("adaptive", "aimd", "gradient")
 RIVAL_OF_UNSEEN = "cubic"
+BOUND = "informed"
+"""What a client could reach that is told how the server counts, and has to find the quota all the same."""
 
 DEFAULT_CIRCUIT = "adaptive with the default circuit"
 WITH_DEFAULT_CIRCUIT = ("flap5xx", "outage", "outage-hang")
@@ -112,7 +114,7 @@ class Plan:
             jobs += [
                 Job(strategy, Task(scenario=random_scenario(number, seed), strategy=strategy, seed=0))
                 for number in range(self.unseen)
-                for strategy in (ORACLE, ADAPTIVE, RIVAL_OF_UNSEEN)
+                for strategy in (ORACLE, ADAPTIVE, BOUND, RIVAL_OF_UNSEEN)
             ]
         return sorted(jobs, key=lambda job: job.cost, reverse=True)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from bench.lab.marks import CLASSES, TOLD_THE_QUOTA, Verdict, compare, verdicts, without_marks
-from bench.lab.misses import headline, misses, read_notes, summary, worse, worst
+from bench.lab.misses import by_algorithm, headline, misses, read_notes, summary, worse, worst
 from bench.lab.plan import ADAPTIVE, DEFAULT_CIRCUIT
 from bench.lab.results import Outcome, Results
 
@@ -132,6 +132,13 @@ class TestUnseen:
         name, cell, note = worst(unseen_results([0.99, 0.6, 0.98]), ADAPTIVE)[0]
         assert (name, cell.goodput) == ("unseen-0-1", 0.6)
         assert note
+
+    def test_what_is_missing_is_told_by_how_the_server_counts(self):
+        results = unseen_results([0.9, 0.8] * 20)
+        found = by_algorithm(results, ADAPTIVE)
+        assert set(found) == {"bucket", "gcra", "window", "log", "strict-log", "concurrency"}
+        assert all(0.8 <= share <= 0.9 for share in found.values())
+        assert by_algorithm(results, "informed") == {}
 
 
 class TestWorse:

@@ -38,7 +38,7 @@ class TestPlan:
 
     def test_every_unseen_scenario_runs_once(self):
         counts = Counter(job.label for job in LAB.jobs([], with_unseen=True))
-        assert counts == {ADAPTIVE: 200, ORACLE: 200, "cubic": 200}
+        assert counts == {ADAPTIVE: 200, ORACLE: 200, "informed": 200, "cubic": 200}
 
     def test_only_ours_run_together(self):
         labels = {job.label for job in LAB.jobs([named("share4-together")], with_unseen=False)}
@@ -151,6 +151,18 @@ class TestThePage:
         told = page(results, bundled(), {"tb50": "It cannot be done."})
         assert "**tb50** (goodput 10.00 %, asked >= 97 %; 429s 90.00 %, asked <= 0.5 %): It cannot be done." in told
         assert "asked <= 0.5 %): not explained." in told
+
+
+def test_the_page_shows_what_could_be_reached_at_all_beside_the_headline():
+    results, reached = Results(), {"oracle": 1000, "adaptive": 900, "informed": 990}
+    for number in range(8):
+        labels = {label: {0: Outcome(ok, 3000, 9, 1.0, 1.0, {})} for label, ok in reached.items()}
+        results.runs[f"unseen-0-{number}"] = labels
+    results.circumstances = {"command": "", "when": "", "minutes": 1.0, "machine": "", "seeds": SEEDS}
+    told = page(results, {}, {})
+    assert "| informed | 99.00% | 99.00% |" in told
+    assert "none is beyond reach" in told
+    assert "| 10.0% | 1.0% |" in told
 
 
 SEEDS = {"ours": 2, "published": 1, "lesser": 1, "circuit": 1, "unseen": 12, "herds": 0}

@@ -102,6 +102,7 @@ class Proxy:
     async def __aenter__(self) -> Self:
         """Raises ``OSError`` if it cannot listen there."""
         context = self._context
+        context.is_stopping = False
         self._listener = Listener(
             self._handle,
             context.bounds,

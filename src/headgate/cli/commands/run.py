@@ -187,13 +187,13 @@ async def execute(
     """
     display = open_display(as_json=as_json, quiet=quiet, stdout_is_taken=job.output == STDOUT)
 
-    def look() -> RunProgress | None:
+    def sample() -> RunProgress | None:
         if recorder is not None:
             recorder.record_rates(job.runner.lanes())
         return sampler.sample() if job.has_begun else None
 
     try:
-        task = await run_to_end(job.run(), display, look, job.stop)
+        task = await run_to_end(job.run(), display, sample, job.stop)
     finally:
         if recorder is not None:
             recorder.close()

@@ -148,6 +148,26 @@ def test_own_names_are_answered(tools, host):
     assert run(work()) == (200, None)
 
 
+@pytest.mark.parametrize(("host", "status"), [("10.1.2.3:8747", 200), ("11.1.2.3", 421), ("ten.example", 421)])
+def test_addresses_of_an_allowed_network_are_answered_and_names_are_not(tools, host, status):
+    async def work():
+        async with tools.upstream() as api, tools.proxied(api.url, allow_hosts=["10.0.0.0/8"]) as proxy:
+            return tools.status_of(await tools.raw(proxy, get("/x", host=host)))
+
+    assert run(work()) == status
+
+
+def test_any_host_is_answered_only_with_a_token(tools):
+    async def work(token):
+        async with tools.upstream() as api, tools.proxied(api.url, allow_hosts=["*"], token=token) as proxy:
+            fields = [[], [f"X-Headgate-Token: {token}"]]
+            return [tools.status_of(await tools.raw(proxy, get("/x", *one, host="rebound.example"))) for one in fields]
+
+    assert run(work(TOKEN)) == [401, 200]
+    with pytest.raises(ConfigError, match="set a token"):
+        run(work(None))
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "keyed"),
     [

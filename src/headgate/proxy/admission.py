@@ -22,7 +22,7 @@ from aiohttp import web
 
 from ..checks import check_token
 from ..errors import ConfigError
-from ..wire.urls import EVERY_ADDRESS, LOOPBACK, AllowedHosts, is_loopback
+from ..wire.urls import ANY_HOST, EVERY_ADDRESS, LOOPBACK, AllowedHosts, is_loopback
 from .error_response import RejectedRequestError
 from .mounts import Mount
 
@@ -60,6 +60,10 @@ class Admission:
         check_token(token)
         if token is None and not is_loopback(host):
             raise ConfigError.of("token", f"{host} is reachable from other machines; set a token")
+        if token is None and ANY_HOST in allow_hosts:
+            raise ConfigError.of(
+                "token", "with any host allowed, pages of other sites could use the proxy; set a token"
+            )
         self._only = mounts[0] if len(mounts) == 1 and not mounts[0].prefix else None
         self._by_prefix = {mount.prefix[1:]: mount for mount in mounts}
         elsewhere = () if is_loopback(host) else (socket.gethostname(), *EVERY_ADDRESS)

@@ -163,7 +163,7 @@ allow_host_option = click.option(
     "names",
     multiple=True,
     metavar="NAME",
-    help="Another host name to accept in the Host header. Repeatable.",
+    help="Another host name, address or network to accept in the Host header. Repeatable.",
 )
 
 

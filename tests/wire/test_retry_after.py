@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core.decision import LONGEST_WAIT
 from headgate.wire import retry_after
-from headgate.wire.retry_after import MOST_HINTS, http_date, next_midnight_pacific, rfc3339, seconds_until
+from headgate.wire.retry_after import MOST_HINTS, civil_year, http_date, next_midnight_pacific, rfc3339, seconds_until
 
 NOW = 1_788_220_000.0
 
@@ -117,6 +117,7 @@ def test_dates_agree_with_the_standard_library() -> None:
         moment = datetime.datetime.fromtimestamp(instant, datetime.UTC)
         assert rfc3339(moment.strftime("%Y-%m-%dT%H:%M:%SZ")) == instant
         assert http_date(moment.strftime("%a, %d %b %Y %H:%M:%S GMT"), near=NOW) == instant
+        assert civil_year(instant) == moment.year
 
 
 def utc(text: str) -> float:

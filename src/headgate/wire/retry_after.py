@@ -19,7 +19,6 @@ anything. Every result lies within [0, 31 days]; longer hints are cut there, nev
 from __future__ import annotations
 
 import re
-import time
 from itertools import pairwise
 
 from ..core.decision import LONGEST_WAIT
@@ -226,7 +225,7 @@ def http_date(text: str, *, near: float) -> float | None:
         day, month, year, *clock = found.groups()
     elif found := re.fullmatch(_RFC850, text):
         day, month, short_year, *clock = found.groups()
-        this_year = time.gmtime(near).tm_year
+        this_year = civil_year(near)
         year_number = this_year - this_year % 100 + int(short_year)
         year = str(year_number - 100 if year_number > this_year + 50 else year_number)
     elif found := re.fullmatch(_ASCTIME, text):
@@ -245,9 +244,18 @@ def next_midnight_pacific(now: float) -> float:
     return at - _HOUR if _is_pacific_summer(at) else at
 
 
+def civil_year(instant: float) -> int:
+    """The UTC year of an instant. ``time.gmtime`` is no help: on some platforms it ends in 2038 or 3000."""
+    days = int(instant // DAY)
+    year = 1970 + days * 400 // 146097
+    while _days(year, 1, 1) > days:
+        year -= 1
+    return year + 1 if _days(year + 1, 1, 1) <= days else year
+
+
 def _is_pacific_summer(at: float) -> bool:
     """US rule since 2007: from 2:00 on March's second Sunday to 2:00 on November's first, local time."""
-    year = time.gmtime(at).tm_year
+    year = civil_year(at)
     begins = _sunday_on_or_after(year, 3, 8) * DAY + 2 * _HOUR - _PACIFIC_WINTER
     ends = _sunday_on_or_after(year, 11, 1) * DAY + 2 * _HOUR - _PACIFIC_SUMMER
     return begins <= at < ends

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from headgate import SystemClock
 from headgate.lab.virtual_time import LoopClock, VirtualClock, run
 from headgate.waiters import TaskWaiter, ThreadWaiter
@@ -96,6 +98,18 @@ class TestTask:
 
         assert run(main) == (1.0, 3.0)
 
+    def test_an_instant_that_another_thread_set_is_void_once_it_has_run(self) -> None:
+        async def main(clock: LoopClock) -> bool:
+            waiter = TaskWaiter(clock)
+            armed = threading.Thread(target=waiter.arm, args=(5.0,))
+            armed.start()
+            armed.join()  # the timer is left to the loop, which has yet to run
+            waiter.on_wake()
+            await clock.sleep_async(9.0)
+            return waiter.future.done()
+
+        assert run(main) is False
+
     def test_a_timer_of_one_that_has_settled_is_not_set(self) -> None:
         async def main(clock: LoopClock) -> None:
             waiter = TaskWaiter(clock)
@@ -126,3 +140,13 @@ class TestTask:
         assert not waiter.settle()
         waiter.arm(1.0)
         assert waiter.timer is None
+
+
+@pytest.mark.parametrize("kind", [ThreadWaiter, TaskWaiter])
+def test_a_waiter_has_no_dict(kind: type[ThreadWaiter | TaskWaiter]) -> None:
+    """100,000 calls may wait for one key, and a dict takes more than all that a waiter knows."""
+
+    async def main(clock: LoopClock) -> bool:
+        return hasattr(kind(clock), "__dict__")
+
+    assert run(main) is False

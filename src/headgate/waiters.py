@@ -29,19 +29,27 @@ if TYPE_CHECKING:
 class Waiter(Protocol):
     """What a queue knows of a waiter, and what both kinds of them share."""
 
+    __slots__ = ("armed", "clock", "give_up_at", "home", "settled", "thread", "wake_at")  # 100,000 may wait for one key
+
     clock: Clock
     thread: int
     home: object
     """Its thread or its event loop: what must be alive for it to run."""
-    give_up_at: float = UNKNOWN
+    give_up_at: float
     """Its deadline."""
-    armed: bool = False
+    armed: bool
     """Whether it runs by itself at ``wake_at``, and not only when it would give up."""
-    wake_at: float = UNKNOWN
-    settled: bool = False
+    wake_at: float
+    settled: bool
     """Its wait has ended, in whatever way."""
     may_stall: bool
     """Whether it may fail to run although it was woken: an event loop can be busy or hang."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.home = self.thread = threading.get_ident()
+        self.give_up_at = self.wake_at = UNKNOWN
+        self.armed = self.settled = False
 
     def settle(self) -> bool:
         """End the wait and wake it. False if it will never run."""
@@ -80,14 +88,14 @@ class Waiter(Protocol):
 class ThreadWaiter(Waiter):
     """A thread, asleep on a lock of its own."""
 
+    __slots__ = ("signaled", "wakeup")
     may_stall = False
-    signaled = False
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.home = self.thread = threading.get_ident()
+        super().__init__(clock)
         self.wakeup = threading.Lock()
         self.wakeup.acquire()
+        self.signaled = False
 
     def wake(self) -> bool:
         if not self.signaled and threading.get_ident() != self.thread:
@@ -126,16 +134,16 @@ class ThreadWaiter(Waiter):
 class TaskWaiter(Waiter):
     """A task, awaiting a future of its own loop."""
 
+    __slots__ = ("future", "loop", "timer")
     may_stall = True
-    timer: Timer | None = None
 
     def __init__(self, clock: Clock) -> None:
         import asyncio  # here, because a program without an event loop should not load one
 
-        self.clock = clock
-        self.thread = threading.get_ident()
+        super().__init__(clock)
         self.loop = self.home = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
+        self.timer: Timer | None = None
 
     def wake(self) -> bool:
         if self.loop.is_closed():
@@ -154,7 +162,7 @@ class TaskWaiter(Waiter):
             return
         if self.timer is not None:
             self.disarm()
-        if self.settled:
+        if self.settled or not self.armed:  # it has run since another thread armed it
             return
         self.timer = call_later(self.clock, self.loop, self.wake_at - self.clock.now(), self.wake)
 

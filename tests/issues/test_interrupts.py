@@ -21,6 +21,7 @@ import pytest
 import headgate
 from headgate import AdaptiveRateLimiter, RateLimitConfig
 from headgate.fork_safety import run_locked
+from headgate.limiter.wait_queue import QueuedCall, TotalDemand
 
 STRUCK_AGAIN_AND_AGAIN = """
 import signal
@@ -193,6 +194,35 @@ def test_a_block_that_is_collected_in_the_middle_of_a_decision_does_not_hang() -
     threading.Thread(target=work, daemon=True).start()
     assert done.wait(60)
     assert limiter.snapshot().keys[0].in_flight == 0
+
+
+def test_calls_interrupted_as_they_join_leave_a_queue_that_others_can_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = TotalDemand.add
+
+    def strike(total: TotalDemand, call: QueuedCall, sign: int = 1) -> None:
+        if sign > 0:  # a call joins; leaving is not interrupted
+            raise Struck
+        add(total, call, sign)
+
+    async def main() -> int:
+        limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=0.1, token_bucket_capacity=1))
+        limiter.acquire("api")
+        waiting = [asyncio.create_task(limiter.acquire_async("api"))]
+        await asyncio.sleep(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(TotalDemand, "add", strike)
+            for _ in range(2):
+                with pytest.raises(Struck):
+                    limiter.acquire("api")
+        waiting.append(asyncio.create_task(limiter.acquire_async("api")))
+        await asyncio.sleep(0)
+        waiters = limiter.snapshot().keys[0].waiters
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return waiters
+
+    assert asyncio.run(main()) == 2
 
 
 def test_waiters_of_loops_that_were_closed_harm_nobody() -> None:

@@ -12,7 +12,7 @@ timer, in its own thread or on its own event loop, so a limiter needs no thread 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, TypeVar
 
@@ -101,7 +101,7 @@ class TotalDemand:
         self.requests += sign * call.worth
 
 
-class WaitQueue(TotalDemand):
+class WaitQueue:
     """The calls that wait for one key, and what they will take together."""
 
     __slots__ = (
@@ -116,19 +116,20 @@ class WaitQueue(TotalDemand):
         "rate",
         "refusable",
         "runs_by",
+        "total",
         "unrun",
         "waiting",
         "with_deadline",
     )
 
     def __init__(self) -> None:
-        super().__init__()
         self.waiting: OrderedDict[QueuedCall, None] = OrderedDict()
         """Those that wait for their turn, in order."""
         self.notified: OrderedDict[QueuedCall, float] = OrderedDict()
         """Those whose turn has come and whose waiter has yet to run, in order, and since when."""
         self.unrun: dict[object, OrderedDict[QueuedCall, float]] = {}
         """The same for each event loop, which may stall, in the order they were notified."""
+        self.total = TotalDemand()
         self.notified_demand: TotalDemand | None = None
         """What those will take that were notified, if any were."""
         self.homes: dict[object, int] = {}
@@ -149,7 +150,17 @@ class WaitQueue(TotalDemand):
         """What the forecasts were based on: the pace, and what the head was told."""
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.waiting) + len(self.notified)
+
+    @property
+    def requests(self) -> float:
+        """How much of the pace all of them will take."""
+        return self.total.requests
+
+    @property
+    def costs(self) -> Mapping[str, float]:
+        """What all of them will take of each known limit."""
+        return self.total.costs
 
     # ------------------------------------------------------------------ waiters
 
@@ -159,7 +170,7 @@ class WaitQueue(TotalDemand):
             call.costs, call.ordinal = costs_of(call.cost), next(_ordinals)
             call.worth = call.costs["requests"] if worth is None else worth
         self.waiting[call] = None
-        self.add(call)
+        self.total.add(call)
         home = call.waiter.home
         self.homes[home] = self.homes.get(home, 0) + 1
         self.with_deadline += call.waiter.give_up_at != UNKNOWN
@@ -171,7 +182,7 @@ class WaitQueue(TotalDemand):
             del self.waiting[call]
         elif not self._unnotify(call):  # interrupted while it joined
             return
-        self.add(call, -1)
+        self.total.add(call, -1)
         self.with_deadline -= call.waiter.give_up_at != UNKNOWN
         self.refusable -= not call.waits_when_open
         home = call.waiter.home

@@ -112,3 +112,14 @@ def test_a_senseless_real_cost_is_refused_by_name(cost: object) -> None:
     limiter = AdaptiveRateLimiter(clock=VirtualClock(100.0))
     with pytest.raises(ConfigError, match="cost="):
         limiter.acquire("api").report(status_code=200, cost=cost)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["//[::1] ", "api www.ü.de"])
+def test_a_key_whose_name_would_be_spelt_otherwise_again_is_still_shown_when_idle(key: str) -> None:
+    clock = VirtualClock(100.0)
+    limiter = AdaptiveRateLimiter(RateLimitConfig(group_subdomains=True), clock=clock)
+    limiter.acquire(key).report(status_code=200)
+    names = limiter.recent_keys(10)
+    clock.advance(60.0)
+    assert [shown.key for shown in limiter.snapshot().keys] == names
+    assert [shown.key for shown in limiter.key_statuses(names)] == names

@@ -154,7 +154,7 @@ class KeyRegistry:
         """The entry of a key as it is; None if there is none. It does not count as used, and stays packed."""
         if key in self.entries:
             return self.entries[key]
-        name = self._aliases.get(key) or self._name(key)
+        name = key if key in self.packed else self._aliases.get(key) or self._name(key)
         packed = self.packed.get(name)
         return self.entries.get(name) if packed is None else self._make(name, packed, now)
 

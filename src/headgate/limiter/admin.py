@@ -52,7 +52,7 @@ class Admin:
 
     def _serve_all(self) -> None:
         now = self._now()
-        for entry in list(self._registry.entries.values()):
+        for entry in [entry for entry in self._registry.entries.values() if entry.queue is not None]:
             self._admission.serve(entry, now)
 
     def limit(self, key: str, rps: float | None) -> None:

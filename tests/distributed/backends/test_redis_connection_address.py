@@ -96,13 +96,20 @@ def test_a_timeout_that_makes_no_sense_is_refused(timeout):
         RedisStore("redis://host", timeout=timeout)
 
 
-def test_a_missing_client_library_is_named_with_its_extra():
+@pytest.mark.parametrize(
+    ("missing", "error"),
+    [
+        ("redis", 'ConfigError: a redis store needs the client library: pip install "headgate[redis]"'),
+        ("redis.client", "ModuleNotFoundError: import of redis.client halted"),
+    ],
+)
+def test_a_missing_client_library_is_named_with_its_extra_and_a_broken_one_is_not(missing, error):
     """In a process of its own, in which it was never imported."""
-    script = (
-        'import sys; sys.modules["redis"] = None; from headgate.stores import open_store; open_store("redis://host")'
+    script = f"import sys; sys.modules[{missing!r}] = None; from headgate.stores import open_store; "
+    ended = subprocess.run(
+        [sys.executable, "-c", script + 'open_store("redis://host")'], capture_output=True, text=True
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert 'ConfigError: a redis store needs the client library: pip install "headgate[redis]"' in ended.stderr
+    assert error in ended.stderr
 
 
 def test_a_server_that_is_far_away_may_take_longer():

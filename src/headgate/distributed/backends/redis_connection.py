@@ -26,7 +26,9 @@ from ...errors import ConfigError
 
 try:
     import redis
-except ModuleNotFoundError:
+except ModuleNotFoundError as error:
+    if error.name != "redis":  # the library is there, and lacks another
+        raise
     raise ConfigError('a redis store needs the client library: pip install "headgate[redis]"') from None
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster

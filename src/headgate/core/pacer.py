@@ -261,9 +261,8 @@ class Pacer(TokenBucket):
         elif self.held:
             self.reopen(now)
         if self.ramp is not NO_RAMP:
-            share = self.ramp.share(now)
-            if share < 1.0:
-                rate *= share
+            if now < self.ramp.ends_at:
+                rate *= self.ramp.share(now)
             else:
                 self.refill(self.ramp.ends_at)
                 self.ramp, self.rate = NO_RAMP, rate

@@ -277,7 +277,7 @@ class Reporter(Controller):
 
     def on_answer(self, ticket: Ticket, signal: Signal, latency: float, now: float) -> float:
         outcome, is_probe = signal.outcome, ticket.seq == self._circuit.probe_seq
-        if self._lease.short_of and self._lease.lacks_room:  # mostly it is short of nothing: one look is enough
+        if self._lease.lacks_room:
             self._outbox.want(now)
         if outcome is OK and not self.learns and not is_probe:
             self.log.oks += 1

@@ -155,7 +155,7 @@ class AdaptiveRateLimiter:
                     if entry is not None and entry.gate.try_fast_admit(permit, now):
                         permit.entry = entry
                         return permit
-                    if not may_yield or entry is None or not entry.gate.has_waiters or not entry.has_room_for_all(now):
+                    if not (may_yield and entry is not None and entry.has_room_for_all(now)):
                         break
                 finally:
                     self._free_lock()

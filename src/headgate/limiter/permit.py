@@ -51,7 +51,7 @@ def check_request(
     cost: Cost, max_wait: float | None, deadline_at: float | None, also: Iterable[str], when_open: object
 ) -> tuple[str, ...]:
     """Check all that a caller says of one call; returns the other keys it counts under."""
-    if max_wait is not None and not (type(max_wait) is float and max_wait >= 0.0):
+    if max_wait is not None:
         check_wait("max_wait", max_wait)
     if deadline_at is not None:
         check_wait("deadline_at", deadline_at, "-inf")

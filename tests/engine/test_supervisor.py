@@ -1,5 +1,7 @@
 """A run stops for its first reason, and with its first failure."""
 
+import asyncio
+
 from headgate.engine.supervisor import Stop, StopReason, Supervisor
 
 
@@ -27,5 +29,26 @@ def test_what_a_guarded_task_raises_ends_the_run(play):
         await supervisor.guarded(work, KeyError("two"))
         assert supervisor.failure is first
         assert supervisor.stopped == Stop(StopReason.FAILED, "ValueError")
+
+    play(scenario)
+
+
+def test_what_a_started_task_raises_ends_the_run_and_a_cancelled_task_does_not(play):
+    asked = []
+    supervisor = Supervisor(lambda stop, now: asked.append((stop, now)))
+
+    async def work(error):
+        await asyncio.sleep(1)
+        raise error
+
+    async def scenario(clock):
+        first = ValueError("one")
+        cancelled, failed = supervisor.start(work(KeyError("none"))), supervisor.start(work(first))
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        assert supervisor.failure is None
+        await asyncio.wait([failed])
+        assert supervisor.failure is first
+        assert asked == [(Stop(StopReason.FAILED, "ValueError"), True)]
 
     play(scenario)

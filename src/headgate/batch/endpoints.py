@@ -269,10 +269,15 @@ class TargetConfig:
 
 
 def unlimited_elsewhere(to: TargetConfig, fallbacks: Iterable[Fallback], config: RateLimitConfig) -> RateLimitConfig:
-    """The limits that are known are those of the primary target: what other vendors allow is learned."""
+    """The limits that are known are those of the primary target: what other vendors allow is learned.
+
+    Keys of the limiter are ``vendor/model``, and ``vendor(2)/model`` for other credentials at the same vendor.
+    """
     names = {to.for_fallback(one).endpoint.name for one in fallbacks} - {to.endpoint.name}
+    escaped = [name.replace("[", "[[]") for name in names]  # the address of an IPv6 host is not a pattern
     learned = replace(config, limits={})
-    return replace(config, overrides={key: learned for name in names for key in (name, f"{name}/*")})
+    patterns = [pattern for name in escaped for pattern in (name, f"{name}/*", f"{name}(*")]
+    return replace(config, overrides=dict.fromkeys(patterns, learned))
 
 
 def read_headers(texts: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:

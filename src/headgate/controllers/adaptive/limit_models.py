@@ -33,7 +33,7 @@ DOUBTED = 1000
 """Refused by a budget that is full, it says: so many more answers must say so before that is news again."""
 
 HELD = 0.85
-"""A cap that passed its trial at less than this share of the quota, where that is no guess, held calls back."""
+"""A cap that passed its trial at less than this share of the quota passed because it held calls back."""
 
 SHORTEST_REST = 0.1
 """Seconds of rest after a refusal that the headers had not foreseen."""
@@ -90,9 +90,8 @@ class LimitModels(Storable):
         """``dt`` seconds passed; ``wanted`` says that a call waited for the pace meanwhile."""
         self.search.history.sends.mark(now, seq)
         if self.concurrency.on:
-            passed, curve = self.concurrency.grow(dt, depth, seq, self.search.trip), self.search.curve
-            held = not curve.rough and self.search.history.lately(self.search.pace, now) < HELD * curve.quota
-            if passed and held:
+            passed = self.concurrency.grow(dt, depth, seq, self.search.trip)
+            if passed and self.search.history.lately(self.search.pace, now) < HELD * self.search.curve.quota:
                 self.concurrency.let_go(now)
                 self.search.cruise_from(seq)
                 self.search.trace.note(now, Step.NOT_A_CAP, pace=self.search.pace)

@@ -84,8 +84,8 @@ class Admission:
         assert isinstance(decision, Wait)
         assert queue is not None
         if is_first:  # it is the head, and what it waits for is known
-            if decision is found:  # else a circuit refuses it, which is not the pace's doing
-                decider.gate.on_wait(decision, now)
+            if isinstance(found, Wait):  # once it has joined, since policies look at the queue
+                decider.gate.on_wait(found, now)
             queue.begin(call, decision, gate.pacer.rate, gate.hold.opens_at)
         elif queue.is_scheduled(gate.pacer.rate, now):
             gate.on_wait(queue.forecast, now)  # serving it would find what was found the last time

@@ -373,7 +373,8 @@ class AdaptiveRateLimiter:
 
     def key_status(self, key: str) -> KeySnapshot | None:
         """One key at this moment; None if it is not in use. Takes nothing, not even a probe."""
-        return next(iter(self._reader.key_statuses((key,))), None)
+        found = self._reader.key_statuses((key,))
+        return found[0] if found else None
 
     def look_at_sharing(self) -> SharingSnapshot | None:
         """The state of the store that this limiter shares its keys through; None if it shares nothing."""

@@ -45,7 +45,7 @@ class LimitStatus:
 
 
 class Quota(Protocol):
-    """A way of counting. What it does not override does not matter to it."""
+    """A way of counting. What does nothing here (``refuse`` to ``end``) matters to some ways of counting only."""
 
     __slots__ = ()
 

@@ -101,11 +101,8 @@ class RowDispatcher:
             if route.credentials.regrouped != self._regrouped.get(route.account, 0):
                 self._regrouped[route.account] = route.credentials.regrouped
                 self._lanes.regroup()
-            back_in = route.credentials.back_in(route.label)
-            if back_in is None or back_in > 0.0:
-                is_spend = route.credentials.rests_because(route.label) == Outcome.SPEND.value
-                what = LaneWait.SPEND if is_spend else LaneWait.CREDENTIAL
-                return Obstacle(what, UNKNOWN if back_in is None else back_in)
+            if (rest := self._credential_rest(route)) is not None:
+                return rest
         if not self._is_affordable(first):
             in_flight = self._pool.working  # which may turn out cheaper than expected
             if not in_flight and self._budget.is_spent(*worth(first.cost, self._config.prices)):
@@ -156,7 +153,8 @@ class RowDispatcher:
         lease = self._lease(route)
         if lease is None and route.label is not None:
             permit.abandon()
-            return Obstacle(LaneWait.CREDENTIAL_HELD, LOOK_AGAIN)  # or until a call of this run gives it back
+            held = Obstacle(LaneWait.CREDENTIAL_HELD, LOOK_AGAIN)  # or until a call of this run gives it back
+            return self._credential_rest(route) or held
         attempt = self._attempt(lane, permit, lease, now)
         if attempt is not None:
             lane.waits_for, lane.has_turn = LaneWait.NOTHING, False
@@ -201,8 +199,20 @@ class RowDispatcher:
         pauses = route.cooldown.until > now or self._cooldowns.spend.until(route.account) > now
         return pauses or route.group.is_stopped or self._pause.is_on
 
+    @staticmethod
+    def _credential_rest(route: Route) -> Obstacle | None:
+        """The wait for a lane's credential that rests or is retired; None if it does not."""
+        if route.label is None or route.credentials is None:
+            return None
+        back_in = route.credentials.back_in(route.label)
+        if back_in == 0.0:
+            return None
+        is_spend = route.credentials.rests_because(route.label) == Outcome.SPEND.value
+        what = LaneWait.SPEND if is_spend else LaneWait.CREDENTIAL
+        return Obstacle(what, UNKNOWN if back_in is None else back_in)
+
     def _lease(self, route: Route) -> Lease | None:
-        """A lane's credential, if it has one and it is not in use."""
+        """A lane's credential, if it has one and it is neither in use nor resting."""
         if route.label is None or route.credentials is None:
             return None
         return route.credentials.try_acquire(route.label, only=True)

@@ -16,7 +16,7 @@ from headgate.core.policy import Ticket
 from headgate.core.signal import Signal
 
 HEEDED = (Outcome.RATE_LIMITED, Outcome.QUOTA_EXHAUSTED, Outcome.OVERLOADED)
-"""Outcomes whose Retry-After is a floor for everybody."""
+"""Outcomes whose Retry-After is a floor for all calls."""
 
 CONTROLLERS: dict[str, Callable[[float], Controller]] = {
     "fixed": Fixed,

@@ -280,6 +280,7 @@ def _explain_wait(gate: Gate, wait: Wait, reason: WaitReason, now: float) -> Exp
     if reason is WaitReason.HOLD:
         return Explanation(reason=reason, seconds_left=left, controller_note=controller.why())
     if reason is WaitReason.QUOTA:
-        dimension = getattr(wait.subject, "dimension", str(wait.subject))
-        return Explanation(reason=reason, seconds_left=left, subject=str(wait.subject), dimension=dimension)
+        subject = wait.subject or ""
+        dimension = subject if isinstance(subject, str) else subject.dimension
+        return Explanation(reason=reason, seconds_left=left, subject=str(subject), dimension=dimension)
     return Explanation(reason=reason, seconds_left=left)

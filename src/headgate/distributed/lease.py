@@ -209,7 +209,7 @@ class Lease:
 
     @property
     def lacks_room(self) -> bool:
-        """Whether this member was refused because too many calls are in flight, and waits for one to end."""
+        """Whether it was refused because too many calls are in flight, and no request of its own is under way."""
         return self.short_of in ("depth", "turn") and not self.sync_pending
 
     # ------------------------------------------------------------------ using numbers

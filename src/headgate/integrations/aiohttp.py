@@ -108,16 +108,16 @@ class Middleware:
         gated = self.passing.begin(outgoing, unsent=_UNSENT)
 
         async def send() -> aiohttp.ClientResponse:
-            try:
-                with _carrying(request.headers, gated.headers()), _beyond_gate(request):
-                    return await handler(request)
-            except TimeoutError:
-                if _has_timed_out(request):
-                    outgoing.can_repeat_body = False  # the time is up for the request, not for this attempt alone
-                raise
+            with (
+                _unrepeatable_when_timed_out(request, outgoing),
+                _carrying(request.headers, gated.headers()),
+                _beyond_gate(request),
+            ):
+                return await handler(request)
 
         async def receive(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
-            await _receive(response, gated, is_unpacked=request.session.auto_decompress)
+            with _unrepeatable_when_timed_out(request, outgoing):
+                await _receive(response, gated, is_unpacked=request.session.auto_decompress)
             return response
 
         try:
@@ -170,6 +170,17 @@ def _raise_again(request: aiohttp.ClientRequest) -> None:
     timer, before, error = failure
     if timer is request._timer and before is not request:
         raise error
+
+
+@contextmanager
+def _unrepeatable_when_timed_out(request: aiohttp.ClientRequest, outgoing: OutgoingRequest) -> Iterator[None]:
+    """Let a request end with the attempt if the time is up for all of it, not for this attempt alone."""
+    try:
+        yield
+    except TimeoutError:
+        if _has_timed_out(request):
+            outgoing.can_repeat_body = False
+        raise
 
 
 def _has_timed_out(request: aiohttp.ClientRequest) -> bool:

@@ -123,18 +123,17 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.tls = tls
         self.origin = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.server_port}"
-        self.log: list[Seen] = []
-        self.forget()
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    def forget(self) -> None:
         self.answers: list[Any] = [200]
         self.seen: list[Seen] = []
         self.clock = VirtualClock()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
 
     def reply_to(self, seen: Seen) -> Reply | None:
         self.seen.append(seen)
-        self.log.append(seen)
         answer = self.answers[min(len(self.seen), len(self.answers)) - 1]
         answer = answer(seen) if callable(answer) else answer
         return Reply(answer) if isinstance(answer, int) else answer
@@ -160,20 +159,27 @@ def ca(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def origins(ca):
-    """home and elsewhere, each with http and https."""
+def server_tls(ca):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca[0].issue_cert("127.0.0.1", "localhost").configure_cert(context)
+    return context
+
+
+@pytest.fixture
+def origins(server_tls):
+    """home and elsewhere, each with http and https.
+
+    New ones for each test: a request whose client did not wait for it may be read when the next test has begun.
+    """
     servers = {
         "home": Server(None),
         "elsewhere": Server(None),
-        "home_tls": Server(context),
-        "elsewhere_tls": Server(context),
+        "home_tls": Server(server_tls),
+        "elsewhere_tls": Server(server_tls),
     }
     yield servers
     for server in servers.values():
-        server.shutdown()
-        server.server_close()
+        threading.Thread(target=server.close).start()  # a server takes up to 10 ms to notice
 
 
 class Answer:
@@ -193,7 +199,6 @@ class Lab:
         self.clock = VirtualClock()
         self.origins = origins
         for server in origins.values():
-            server.forget()
             server.clock = self.clock
         self.home = origins["home"]
         self.host = f"127.0.0.1:{self.home.server_port}"

@@ -36,7 +36,7 @@ from .simulate_whatif import answer, write
 EVERYTHING = "all"
 WHERE_TO_LOOK = '"headgate simulate --show step" prints a file to start from, docs/scenarios.md explains every field.'
 CUTOFF = 0.5
-"""How alike a misspelt name must be to a known one: names of scenarios are short."""
+"""How similar a misspelt name must be to a known one: names of scenarios are short."""
 MOST_SEEDS = 1_000
 MOST_JOBS = 64
 LOT = 8

@@ -149,7 +149,7 @@ class Informed:
         self.known, self.places = self._rate_at(now), self.server.at_once(now, self.key)
 
     def _rate_at(self, now: float) -> float:
-        """Calls a second that a key may make, if all are alike."""
+        """Calls a second that a key may make, if all have the same quota."""
         return round(self.server.allowed_between(now, now + MOMENT) / MOMENT / len(self.server.oracle_out), 6)
 
     def _be_refused(self) -> float:

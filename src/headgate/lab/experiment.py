@@ -238,6 +238,9 @@ def decision_text(event: TraceEvent) -> str:
             what = f"counts over about {window:.3g} s" if window else f"blocks for {penalty:.3g} s"
             quota = _rate(numbers["quota"])
             return f"blocked for {numbers['blocked_for']:.3g} s: the server {what}, {quota} on average"
+        case Step.LEARNED_LOG:
+            held = f"{numbers['calls']:.4g} calls in the last {numbers['window']:g} s"
+            return f"refused as before with {held}: that is the quota; continuing at {_rate(numbers['new_pace'])}"
         case Step.SHARED:
             return "measurements of the quota vary: other clients use it too; yielding"
         case Step.NOT_SHARED:

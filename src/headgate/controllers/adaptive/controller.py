@@ -219,11 +219,12 @@ class Adaptive(Controller):
             self.opened_at = now
         if not 0.0 <= self.deepest_until - now <= DEPTH_MEMORY:
             self.deepest_before, self.deepest, self.deepest_until = self.deepest, 0, now + DEPTH_MEMORY
-        waited = now - self.waited_at <= max(RECENTLY, 3.0 / self.rate)
+        models = self.models
+        waited_at = max(self.waited_at, self.hold_until) if models and models.search.curve.log else self.waited_at
+        waited = now - waited_at <= max(RECENTLY, 3.0 / self.rate)
         wanted = dt > 0.0 and waited and self.done != self.failed_after
         if now - self.answered_at > UNANSWERED and self.rate > UNPROVEN * self.settings.initial:
             wanted = False
-        models = self.models
         if models is None and seq >= MODELS_FROM:
             models = self._new_models(now)
             models.latency_model.begin(seq, self.done, now)

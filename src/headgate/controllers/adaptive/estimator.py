@@ -28,8 +28,8 @@ from ...core.policy import Ticket
 from .call_sizes import CallSizes, tokens_of
 from .state import Storable, no_floats, no_integers
 
-MARKS = 128
-"""At most this many marks: 2 KB, and back to yesterday at the density below."""
+MARKS = 192
+"""At most this many marks: 3 KB, and back to yesterday at the density below."""
 
 RESTING_MARKS = 3
 """How many of them are worth keeping of a key that rests."""
@@ -37,7 +37,7 @@ RESTING_MARKS = 3
 FINEST = 0.05
 """Seconds between two marks at least."""
 
-DENSITY = 8.0
+DENSITY = 12.0
 """Marks further back than some age are at least age / DENSITY apart."""
 
 

@@ -128,6 +128,18 @@ below it."""
 AT_RISK = 1.0
 """Calls above the quota that may be on their way when a look's first refusal comes back."""
 
+LOG_EXCESS, LOG_CALLS = 0.02, 2.0
+"""How far above what a log holds a look goes at least, as a share and in calls: so that one call more shows."""
+
+LOG_DOUBLING = 0.3
+"""The share of a log's length in which a search upwards doubles at most."""
+
+FIRST_SPARED, SPARED_CALLS = 0.03, 0.4
+"""The share of a log that is left unused at first, at most, and the calls."""
+
+SPARED, REGAINED, MOST_SPARED = 0.01, 0.003, 0.1
+"""What a refusal at rest adds to the share of a log that is left unused, what a look takes off it, and the most."""
+
 TELLING = 2.0
 """A look that is refused only after so many calls above the quota has told little."""
 
@@ -171,7 +183,7 @@ def doubled(pace: float, dt: float, doubling: float, sent_lately: float, at_leas
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PaceCurve(Storable):
-    added = 1
+    added = 5
 
     age: float = 0.0
     """Seconds since the cut, counted only while calls wait for the pace."""
@@ -205,6 +217,14 @@ class PaceCurve(Storable):
     """The length of the server's window, where a long block has shown one; else 0."""
     upper: float = 0.0
     """What the quota may be at most, where a few calls with silences between them left that open; else 0."""
+    log: float = 0.0
+    """Seconds over which the server keeps a log of the calls, where that is known; else 0. Nothing accrues in it."""
+    log_calls: float = 0.0
+    """Calls it holds."""
+    log_spare: float = 0.0
+    """The share of them that is left unused, as calls do not arrive as evenly as they leave."""
+    log_strict: bool = False
+    """Whether refused calls count in it."""
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -224,9 +244,16 @@ class PaceCurve(Storable):
         period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
         self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
 
+    def learn_log(self, length: float, calls: float, strict: bool) -> None:
+        """The server keeps a log, which tells its quota exactly."""
+        if not self.log:
+            self.cost, self.log_spare = LOOK_COST, min(FIRST_SPARED, SPARED_CALLS / calls)
+        self.log, self.log_calls, self.log_strict, self.window = length, calls, strict, 0.0
+        self.learn((1.0 - self.log_spare) * calls / length, False)
+
     def guess(self, quota: float, upper: float = 0.0) -> None:
         """Go on from a quota that was not measured between refusals; look again soon."""
-        self.quota, self.rough, self.upper = max(quota, self.least), True, upper
+        self.quota, self.rough, self.upper, self.log = max(quota, self.least), True, upper, 0.0
         self.period = min(self.shortest(), max(SHORTEST_PERIOD, GUESSED / self.quota), LONGEST_PERIOD)
 
     def leaned(self, measured: float, refused_pace: float) -> float:
@@ -303,13 +330,17 @@ class PaceCurve(Storable):
     def excess(self, trip: float) -> float:
         """How far above the quota to look: far enough to be quick, not so far that many are refused at once."""
         most = max(ROUGH_EXCESS, math.sqrt(self.upper / self.quota) - 1.0) if self.rough else MOST_EXCESS
-        return min(most, max(LEAST_EXCESS, AT_RISK / (self.quota * trip)))
+        excess = min(most, max(LEAST_EXCESS, AT_RISK / (self.quota * trip)))
+        if not self.log:
+            return excess
+        telling = (1.0 + LOG_EXCESS) * self.log_calls + LOG_CALLS
+        return max(excess, telling / (self.log * self.quota) - 1.0)
 
     def seek_doubling(self, sought: float) -> float:
         """Seconds to double in, ``sought`` seconds into a search upwards: slower where a refusal costs more."""
         doubling = max(SEEK_DOUBLING, 12.0 / self.quota, min(3.0 * self.penalty, 10.0))
         if not self.window:
-            return doubling
+            return max(doubling, LOG_DOUBLING * self.log)
         return max(doubling, self.window if sought < self.window else 0.5 * self.window)
 
 
@@ -324,6 +355,9 @@ UNKNOWN_DEPTH = 1.0
 
 SINGLE_PROOF = 64
 """Calls in a row at a pace above the quota that prove it has grown, where nothing accrues."""
+
+LOG_PROOF = 0.01
+"""The share by which a log must hold more than it did, beside a call."""
 
 GRACE = 0.02
 """Seconds added to one and a half trips before a call that was not refused counts as let in."""
@@ -366,6 +400,9 @@ class GrowthProbe(Storable):
         if known_at < self.since_at:
             return False
         known_seq = history.sends.seq_at(known_at)
+        if curve.log:
+            held = history.accepted_calls(history.sends.seq_at(known_at - curve.log), known_seq)
+            return held > (1.0 + LOG_PROOF) * curve.log_calls + 1.0
         if single:
             return known_seq - self.since_seq > SINGLE_PROOF
         needed = PROOF + 0.5 * curve.quota * min(estimator.lost, 1.0)

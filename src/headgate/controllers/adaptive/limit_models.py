@@ -83,6 +83,7 @@ class LimitModels(Storable):
         search.history.sends.rest()
         search.history.refusals.rest()
         search.estimator.forget()
+        search.window_fit.forget()
         search.curve.sharing.measures = ()
         self.concurrency.rest()
 
@@ -104,6 +105,8 @@ class LimitModels(Storable):
         """The pace, the instant before which nothing starts, and the calls in flight at most."""
         search, headers, concurrency = self.search, self.header_model, self.concurrency
         hold, cap = max(search.floor_until, search.probe_until), self.latency_model.cap
+        if search.curve.log:
+            hold = max(hold, search.log_full_until(seq))
         if search.phase is not Phase.BLOCK:
             hold = max(hold, headers.empty_until)
             if headers.seq or self.token_model is not None:
@@ -225,7 +228,9 @@ class LimitModels(Storable):
     def _may_be_capped(self, ticket: Ticket, floor: float) -> bool:
         """Whether the depth of this refusal tells: a shallow one is as deep as the calls that were sent at once."""
         search = self.search
-        if search.curve.window or ticket.seq <= search.cut_seq or (floor >= LONG_FLOOR and search.phase not in STEADY):
+        if search.curve.window or search.curve.log or ticket.seq <= search.cut_seq:
+            return False
+        if floor >= LONG_FLOOR and search.phase not in STEADY:
             return False
         return ticket.depth >= SHALLOW or self._turned_over(ticket)
 

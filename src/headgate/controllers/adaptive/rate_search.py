@@ -9,6 +9,7 @@
     any --three refused in a row (one, in step with a window), or told to wait for seconds--> BLOCK
     BLOCK --a probe is let in--> CRUISE, or START again     hold and probe; a long block tells a window or a penalty
 
+Where as much was let in before every refusal, the server keeps a log (window_fit.py), which tells its quota exactly.
 One episode, one cut: refusals of calls sent before the last cut say nothing new. Each is judged by when it was sent.
 """
 
@@ -19,10 +20,23 @@ from dataclasses import dataclass, field
 from ...core.decision import NEVER
 from ...core.policy import Ticket
 from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory, QuotaEstimator
-from .growth_probe import EXACT_CALLS, QUICK, SLOWEST_QUOTA, SURELY, GrowthProbe, PaceCurve, doubled, search_doubling
+from .growth_probe import (
+    EXACT_CALLS,
+    MOST_SPARED,
+    QUICK,
+    REGAINED,
+    SLOWEST_QUOTA,
+    SPARED,
+    SURELY,
+    GrowthProbe,
+    PaceCurve,
+    doubled,
+    search_doubling,
+)
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .window import PROBE_GRACE, Block
+from .window_fit import Count, Log, WindowFit
 
 LONG_FLOOR = 2.0
 """A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
@@ -46,13 +60,16 @@ LATELY, FEW = 0.4, 12.0
 AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
 """Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search."""
 
+SOON = 0.5
+"""The share of a log's length within which another refusal comes too soon: it has let next to nothing go."""
+
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RateSearch(Storable):
-    not_stored = ("trace",)
+    not_stored = ("trace", "window_fit")
 
     block: Block
     history: CallHistory
@@ -79,6 +96,7 @@ class RateSearch(Storable):
     trip: float = 0.1
     """Seconds that a refusal takes to come back."""
     trace: Trace = field(default_factory=Trace)
+    window_fit: WindowFit = field(default_factory=WindowFit)
 
     @classmethod
     def start(cls, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0, least: float = 0.0) -> RateSearch:
@@ -97,6 +115,16 @@ class RateSearch(Storable):
         """Nothing starts before ``until``; the estimator must know that it was our own doing."""
         self.estimator.silence += max(0.0, until - max(now, self.floor_until))
         self.floor_until = max(self.floor_until, until)
+
+    def log_full_until(self, seq: int) -> float:
+        """When a log has room for the call after ``seq``: not evenly, as long as a search is in it."""
+        curve, history = self.curve, self.history
+        if self.phase is not Phase.CRUISE:
+            return NEVER
+        oldest = seq + 1.0 - (1.0 - curve.log_spare) * curve.log_calls
+        if not curve.log_strict:
+            oldest -= history.refusals.between(oldest, seq)
+        return history.sends.instant_of(oldest) + curve.log
 
     def cruise_from(self, seq: int) -> None:
         """Cut: settle just below the quota and let the period begin. Calls up to ``seq`` are old news."""
@@ -139,7 +167,7 @@ class RateSearch(Storable):
                 self.growth_probe.begin(seq, now)
                 self._climb(now)
             return
-        if estimator.started and not curve.rough:
+        if estimator.started and not curve.rough and not curve.log:
             calls = estimator.calls(self.history, self.history.sends.seq_at(now))
             behind = curve.quota * estimator.surely_accrued(now) - calls - SLACK
             if behind > 0.0:
@@ -196,8 +224,10 @@ class RateSearch(Storable):
         return skip
 
     def _just_cut(self, ticket: Ticket) -> bool:
+        if self.phase not in STEADY or self.curve.window or self.curve.log:
+            return False
         settling = 12.0 + self.pace * 2.0 * self.trip
-        return self.phase in STEADY and not self.curve.window and ticket.gate.seq - self.cut_seq < settling
+        return bool(ticket.gate.seq - self.cut_seq < settling)
 
     def _cut_deeper(self, ticket: Ticket, now: float) -> float:
         """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
@@ -225,6 +255,8 @@ class RateSearch(Storable):
             calls, span = estimator.calls(self.history, seq, sent_at), estimator.span(sent_at)
             known = curve.quota if steady and not curve.rough and curve.agreed else None
             measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
+        if self._judge_log(ticket, calls / span, now):
+            return SKIP_WHEN_FULL
         if measured is None and phase is Phase.START:
             self._fall_back(ticket, calls / span, now)
             return 0.0
@@ -250,6 +282,30 @@ class RateSearch(Storable):
         made = {"quota": curve.quota, "rough": curve.rough, "shared": curve.sharing.on, "new_pace": self.pace}
         self.trace.note(now, Step.CUT, pace=pace, **found, **made)
         return SKIP_AFTER_CUT
+
+    def _judge_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
+        """Go by what a log held at this refusal, where the server keeps one; ``accrued`` calls a second were let in."""
+        curve, fit, phase, sizes = self.curve, self.window_fit, self.phase, self.estimator.sizes
+        if self.burst.single or curve.sharing.on or (sizes is not None and sizes.tokens_are_counted):
+            curve.log = 0.0
+            return False
+        fit.add_refusal(Count.before(self.history, ticket.seq, ticket.sent_at, True, accrued))
+        known = Log(curve.log, curve.log_calls, curve.log_strict) if curve.log else None
+        log = fit.confirm(known, phase is Phase.CLIMB, curve.age < SOON * curve.log) if known else fit.find()
+        if log is None:
+            curve.log = 0.0
+            return False
+        if known and phase is Phase.PROBE:
+            curve.count_cost()
+            curve.log_spare = max(0.0, curve.log_spare - REGAINED)
+        elif known and phase is Phase.CRUISE and curve.age > curve.log:  # else it may still be full of a search
+            curve.log_spare = min(MOST_SPARED, curve.log_spare + SPARED)
+        curve.learn_log(*log)
+        curve.refused = 0
+        self.estimator.restart(ticket.seq, ticket.sent_at)
+        self.cruise_from(ticket.gate.seq)
+        self.trace.note(now, Step.LEARNED_LOG, window=log.length, calls=log.calls, new_pace=self.pace)
+        return True
 
     def _fall_back(self, ticket: Ticket, average: float, now: float) -> None:
         """Refused in a search with nothing to measure by: let the pipe drain, then measure on the way up."""
@@ -325,7 +381,7 @@ class RateSearch(Storable):
         rate = (calls + 0.5) / max(self.last_refused_at - block.began_at, 1e-3)
         self.doubts = self.doubts + 1 if calls < HANDFUL and rate < 0.5 * curve.quota else 0
         if self.doubts >= (1 if curve.rough else DOUBTS):
-            self.doubts, curve.window, block.last_length = 0, 0.0, 0.0
+            self.doubts, curve.window, curve.log, block.last_length = 0, 0.0, 0.0, 0.0
             self.estimator.forget()
             self.phase, self.pace = Phase.START, max(rate, LEAST_RESTART * self.initial)
 
@@ -344,6 +400,7 @@ class RateSearch(Storable):
             if floor > 0.0:
                 self.hold(now + floor, now)
             return
+        self.window_fit.add_probe(Count.before(self.history, ticket.seq, ticket.sent_at, True), True)
         block.probe_refused(ticket.sent_at)
         self.probe_until = NEVER
         self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
@@ -354,7 +411,14 @@ class RateSearch(Storable):
         self.estimator.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, now - block.probe_at)
         self.probe_until = NEVER
         self.trace.note(now, Step.RESUMED, blocked_for=block.length)
-        if block.is_lesson(self.history.accepted):
+        curve, fit = self.curve, self.window_fit
+        fit.add_probe(Count.before(self.history, block.probe_seq, block.probe_at, False), False)
+        if curve.log:
+            fell = fit.fallen(Log(curve.log, curve.log_calls, curve.log_strict)) if block.holds else None
+            if fell:
+                curve.learn_log(*fell)
+            self.cruise_from(latest)
+        elif block.is_lesson(self.history.accepted):
             self._learn_window(latest, now)
         elif self.resume_as is Phase.START:  # up again from well below, and from a refusal to measure from
             self.phase, self.cut_seq = Phase.START, latest

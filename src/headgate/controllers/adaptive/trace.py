@@ -23,6 +23,8 @@ class Step(StrEnum):
     BLOCKED = "blocked"
     RESUMED = "resumed"
     LEARNED_WINDOW = "learned_window"
+    LEARNED_LOG = "learned_log"
+    """The server keeps a log of the calls: over so many seconds, so many."""
     SHARED = "shared"
     """Measurements wander: others take from the quota too."""
     NOT_SHARED = "not_shared"
@@ -41,7 +43,7 @@ _KINDS = {
     "raise": (Step.PROBING, Step.CLIMBING),
     "hold": (Step.BLOCKED,),
     "resume": (Step.RESUMED,),
-    "learn": (Step.LEARNED_WINDOW, Step.SHARED, Step.NOT_SHARED),
+    "learn": (Step.LEARNED_WINDOW, Step.LEARNED_LOG, Step.SHARED, Step.NOT_SHARED),
 }
 KIND_OF = {step: kind for kind, steps in _KINDS.items() for step in steps}
 """Every other step is a change of ``mode``."""

@@ -1,0 +1,214 @@
+"""Recognize a server that keeps a log of the calls, and what it holds, from its refusals.
+
+A log of N calls in W seconds refuses a call if N were let in during the W seconds before it, and only then. So that
+count is the same at every refusal if W is right, whatever the pace was; for other lengths it moves with the pace:
+
+    refused at      1 s     2 s     5 s    10 s before it
+        3.4 s       54      103     122     122
+       10.1 s       59      102     121     242
+       34.0 s       43       74     122     159               122 calls in 5 s
+
+The probes of a block tell more: as many were sent before one that is refused, and fewer let in before one that is let
+in. Lengths that APIs use are tried. Where a quota that accrues explains the refusals as well, or all lengths do
+because the pace has not moved, nothing is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .estimator import CallHistory
+
+LENGTHS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""Seconds."""
+
+KEPT, FEWEST, PROBES = 5, 3, 3
+"""Refusals to judge by, at most and at least, and probes of each kind."""
+
+LEAST_COUNT = 3.5
+"""Calls below which a count tells nothing."""
+
+SAME, CALLS, MOST = 0.03, 2.0, 0.13
+"""Counts are the same within this share, or so many calls, but no more than a greater share ..."""
+
+PLENTY, SURELY = 50.0, 0.01
+"""... and surely so from so many calls on within this share; else the next refusal must confirm it."""
+
+OTHER, TIMES = 0.15, 2.0
+"""Another length is ruled out if its counts differ by this share, and so many times more."""
+
+RATE, ACCRUED = 0.05, 0.04
+"""Calls a second are the same within the first share; a quota that accrues is measured to within the second."""
+
+NEAR, NEAR_CALLS = 0.05, 1.5
+"""Within this share, or so many calls, a refusal fits a log that is known."""
+
+STRIKES, MISFIT, NEAR_MISS, FULL = 6.0, 2.0, 1.0, 0.25
+"""A log that is known is given up at so many strikes: for a refusal that does not fit, for one that fits and comes too
+soon, and for one that comes too soon but finds exactly what the log holds, as one that is full does."""
+
+
+class Log(NamedTuple):
+    length: float
+    """Seconds."""
+    calls: float
+    """... that it holds."""
+    strict: bool
+    """Whether refused calls count too."""
+
+
+class Count(NamedTuple):
+    """What was sent before a call, for each of the lengths."""
+
+    at: float
+    """When it left."""
+    let_in: tuple[float, ...]
+    sent: tuple[float, ...]
+    age: float
+    """Seconds of history."""
+    accrued: float = 0.0
+    """Calls a second let in since the last refusal; 0 where there was none."""
+
+    @classmethod
+    def before(cls, history: CallHistory, seq: int, sent_at: float, refused: bool, accrued: float = 0.0) -> Count:
+        sends, total = history.sends, history.accepted_calls(0, seq)
+        since = [sends.seq_at(sent_at - length) for length in LENGTHS]
+        let_in = tuple(min(total, refused + history.accepted_calls(low, seq)) for low in since)
+        sent = tuple(min(seq - 1.0, seq - low) for low in since)
+        return cls(sent_at, let_in, sent, sent_at - sends.instants[0], accrued)
+
+    def within(self, length: float, strict: bool) -> float:
+        return (self.sent if strict else self.let_in)[LENGTHS.index(length)]
+
+
+@dataclass(slots=True, eq=False)
+class WindowFit:
+    """What speaks for a log: the last refusals, and the last probes refused and let in."""
+
+    refusals: tuple[Count, ...] = ()
+    probes_refused: tuple[Count, ...] = ()
+    probes_let_in: tuple[Count, ...] = ()
+    strikes: float = 0.0
+
+    def forget(self) -> None:
+        self.refusals = self.probes_refused = self.probes_let_in = ()
+        self.strikes = 0.0
+
+    def add_refusal(self, count: Count) -> None:
+        self.refusals = (*self.refusals, count)[-KEPT:]
+
+    def add_probe(self, count: Count, refused: bool) -> None:
+        if refused:
+            self.probes_refused = (*self.probes_refused, count)[-PROBES:]
+        else:
+            self.probes_let_in = (*self.probes_let_in, count)[-PROBES:]
+
+    def find(self) -> Log | None:
+        """The log that explains the refusals, if one does and nothing else."""
+        log = self._explain(self.refusals)
+        if log is None:
+            return None
+        counts = [refusal.within(log.length, log.strict) for refusal in self.refusals]
+        if log.calls < PLENTY or _spread(counts) > SURELY:
+            before = self._explain(self.refusals[:-1])
+            if before is None or before.length != log.length:
+                return None
+        self.strikes = 0.0
+        return log
+
+    def confirm(self, log: Log, climbed: bool, soon: bool) -> Log | None:
+        """The log that is known, after another refusal; None: it was none.
+
+        A search that ``climbed`` shows what it holds now. A refusal ``soon`` after the last one may be a log's that is
+        full, and then it holds what it held.
+        """
+        count = self.refusals[-1].within(log.length, log.strict)
+        off = abs(count - log.calls)
+        near = off <= max(NEAR * log.calls, NEAR_CALLS)
+        if climbed or (near and not soon):
+            self.strikes = 0.0
+        elif near:
+            self.strikes += FULL if off <= max(SURELY * log.calls, 1.0) else NEAR_MISS
+        else:
+            self.strikes += MISFIT
+        if self.strikes >= STRIKES:
+            self.refusals, self.probes_refused, self.probes_let_in = self.refusals[-1:], (), ()
+            return None
+        if near and not climbed:
+            count = log.calls if soon else (log.calls + count) / 2.0
+        return log._replace(calls=count)
+
+    def fallen(self, log: Log) -> Log | None:
+        """What the log has fallen to, if the last probe was refused with less before it than it used to hold."""
+        if not self.probes_refused:
+            return None
+        refused, let_in = self.probes_refused[-1], self.probes_let_in[-1]
+        if refused.within(log.length, True) > log.calls - max(NEAR * log.calls, NEAR_CALLS):
+            return None
+        self.strikes = 0.0
+        return log._replace(calls=sum(probe.within(log.length, log.strict) for probe in (refused, let_in)) / 2.0)
+
+    def _explain(self, refusals: tuple[Count, ...]) -> Log | None:
+        if len(refusals) < FEWEST:
+            return None
+        tried = [length for length in LENGTHS if length <= refusals[-1].age]
+        logs = [log for length in tried for log in self._logs(refusals, length)]
+        if not logs:
+            return None
+        spread, log = min(logs)
+        if log.calls < LEAST_COUNT or spread > max(SAME, min(CALLS / log.calls, MOST)):
+            return None
+        if refusals[-1].at - refusals[0].at < log.length:  # they are all of one moment, at which its count is the same
+            return None
+        if _accrues(refusals, log, spread):
+            return None
+        ruled_out = False
+        for length in tried:
+            if length == log.length:
+                continue
+            counts = [refusal.within(length, False) for refusal in refusals if refusal.age >= length]
+            middle = _middle(counts)
+            if self._is_contradicted(length, middle) or _spread(counts) >= max(OTHER, TIMES * spread):
+                ruled_out = True
+            elif len(counts) == len(refusals) and not _has_rate(log, middle / length):
+                return None
+        return log if ruled_out else None
+
+    def _logs(self, refusals: tuple[Count, ...], length: float) -> list[tuple[float, Log]]:
+        """The logs of that length that the refusals may come from, each after the spread of its counts."""
+        logs = []
+        for strict in (False, True):
+            counts = [refusal.within(length, strict) for refusal in refusals]
+            middle = _middle(counts)
+            if not self._is_contradicted(length, middle):
+                logs.append((_spread(counts), Log(length, middle, strict)))
+        return logs
+
+    def _is_contradicted(self, length: float, count: float) -> bool:
+        """Whether a probe was refused though less was sent before it, or let in after more."""
+        about = max(SAME * count, CALLS)
+        return any(probe.within(length, True) < count - about for probe in self.probes_refused) or any(
+            probe.within(length, False) > count + about for probe in self.probes_let_in
+        )
+
+
+def _accrues(refusals: tuple[Count, ...], log: Log, spread: float) -> bool:
+    """Whether a quota that accrues explains the refusals as well."""
+    rates = [refusal.accrued for refusal in refusals if refusal.accrued]
+    if len(rates) < 2:
+        return False
+    return _spread(rates) < (max(ACCRUED, spread) if _has_rate(log, sum(rates) / len(rates)) else OTHER)
+
+
+def _has_rate(log: Log, rate: float) -> bool:
+    return abs(rate * log.length / log.calls - 1.0) < RATE
+
+
+def _middle(numbers: Sequence[float]) -> float:
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def _spread(numbers: Sequence[float]) -> float:
+    return (max(numbers) - min(numbers)) / max(min(numbers), 1e-6)

@@ -1,0 +1,197 @@
+"""A log shows itself by what it held at each refusal; buckets, windows and caps do not look like one."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from headgate.controllers.adaptive.estimator import CallHistory
+from headgate.controllers.adaptive.window_fit import LENGTHS, STRIKES, Count, Log, WindowFit
+from headgate.lab.experiment import run
+from headgate.lab.scenario import Budget, Limit, Scenario
+from headgate.units import Rate, Step
+
+
+class LogServer:
+    def __init__(self, calls, seconds, strict=False):
+        self.calls, self.seconds, self.strict = calls, seconds, strict
+        self.kept = deque()
+
+    def lets_in(self, now):
+        while self.kept and self.kept[0] <= now - self.seconds:
+            self.kept.popleft()
+        let_in = len(self.kept) < self.calls
+        if let_in or self.strict:
+            self.kept.append(now)
+        return let_in
+
+
+class BucketServer:
+    def __init__(self, rate, burst):
+        self.rate, self.burst, self.level, self.at = rate, burst, float(burst), 0.0
+
+    def lets_in(self, now):
+        self.level = min(self.burst, self.level + self.rate * (now - self.at))
+        self.at = now
+        if self.level < 1.0:
+            return False
+        self.level -= 1.0
+        return True
+
+
+def refusals(server, paces, fit=None, rest=0.0):
+    """A client sends at each of the paces until it is refused, and rests; what each refusal found, in order."""
+    history, fit = CallHistory(), fit or WindowFit()
+    now, seq, last_seq, last_at = 0.0, 0, 0, 0.0
+    history.sends.mark(now, 0)
+    for pace in paces:
+        while True:
+            now += 1.0 / pace
+            seq += 1
+            history.sends.mark(now, seq)
+            if not server.lets_in(now):
+                break
+        history.refusals.add(seq)
+        accrued = history.accepted_calls(last_seq, seq) / (now - last_at) if last_seq else 0.0
+        fit.add_refusal(Count.before(history, seq, now, True, accrued))
+        last_seq, last_at = seq, now
+        now += rest
+        yield fit
+
+
+def found(server, paces, **options):
+    logs = [fit.find() for fit in refusals(server, paces, **options)]
+    return next((log for log in logs if log is not None), None)
+
+
+@pytest.mark.parametrize(("calls", "seconds"), [(122, 5.0), (8, 1.0), (650, 5.0), (24, 10.0), (300, 60.0)])
+def test_a_log_is_found_by_what_it_held_at_refusals_of_different_paces(calls, seconds):
+    rate = calls / seconds
+    paces = [factor * rate for factor in (3.0, 2.0, 1.2, 1.5, 2.5, 1.1, 1.3)]
+    log = found(LogServer(calls, seconds), paces, rest=0.5 * seconds)
+    assert log is not None
+    assert log.length == seconds
+    assert log.calls == pytest.approx(calls, rel=0.03, abs=1.1)
+
+
+def test_a_log_that_counts_refused_calls_is_told_from_one_that_does_not():
+    fit, at = WindowFit(), LENGTHS.index(10.0)
+    for moment, refused in enumerate((0.0, 8.0, 12.0, 5.0, 10.0)):
+        pace = 10.0 + 3.0 * moment
+        sent = tuple(100.0 if length == 10.0 else pace * length for length in LENGTHS)
+        let_in = (*sent[:at], 100.0 - refused, *sent[at + 1 :])
+        fit.add_refusal(Count(30.0 * moment, let_in, sent, age=400.0))
+    assert fit.find() == (10.0, 100.0, True)
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(50.0, 5), (50.0, 60), (3.0, 1), (3.0, 20)])
+def test_a_bucket_is_no_log(rate, burst):
+    paces = [rate * factor for factor in (3.0, 1.15, 2.0, 1.15, 1.3, 1.15, 1.15, 1.6)]
+    assert found(BucketServer(rate, burst), paces) is None
+
+
+def test_where_the_pace_never_moved_nothing_is_found():
+    assert found(LogServer(50, 5.0), [11.0] * 8, rest=5.0) is None
+
+
+def test_refusals_of_one_moment_are_no_proof_of_a_window_that_is_longer_than_it():
+    count = Count(100.0, tuple(10.0 * length for length in LENGTHS), (), age=400.0)
+    moment = [count._replace(at=100.0 + at, let_in=(20.0 - 5.0 * at, *count.let_in[1:])) for at in range(3)]
+    moment = [one._replace(sent=one.let_in) for one in moment]
+    fit = WindowFit(refusals=tuple(moment))
+    assert fit.find() is None
+
+
+def test_a_probe_that_was_let_in_after_as_many_speaks_against_a_log():
+    server, paces = LogServer(120, 5.0), [72.0, 48.0, 29.0, 36.0, 60.0]
+    assert found(server, paces, rest=5.0) is not None
+    *_, fit = refusals(LogServer(120, 5.0), paces, rest=5.0)
+    fit.add_probe(fit.refusals[-1]._replace(let_in=tuple(140.0 for _ in LENGTHS)), refused=False)
+    assert fit.find() is None
+
+
+LOG = Log(5.0, 120.0, False)
+
+
+def after(calls, strikes=0.0):
+    """A fit whose last refusal came after so many calls in every length."""
+    fit = WindowFit(strikes=strikes)
+    counts = tuple(float(calls) for _ in LENGTHS)
+    fit.add_refusal(Count(0.0, counts, counts, age=400.0))
+    return fit
+
+
+def test_a_refusal_that_fits_confirms_a_log_and_refines_it():
+    fit = after(122, strikes=3.0)
+    assert fit.confirm(LOG, climbed=False, soon=False) == (5.0, 121.0, False)
+    assert fit.strikes == 0.0
+
+
+def test_a_search_upwards_shows_what_a_log_holds_now():
+    assert after(250).confirm(LOG, climbed=True, soon=False) == (5.0, 250.0, False)
+
+
+def test_a_log_that_is_full_of_a_search_is_refused_often_and_stays_known():
+    fit = after(120)
+    for _ in range(20):
+        known = fit.confirm(LOG, climbed=False, soon=True)
+    assert known == LOG
+    for _ in range(4):
+        known = fit.confirm(LOG, climbed=False, soon=True)
+    assert known is None, "but not for ever"
+
+
+def test_refusals_that_do_not_fit_end_a_log():
+    fit, log = WindowFit(), LOG
+    for calls in (90, 60, 30):
+        fit.add_refusal(after(calls).refusals[-1])
+        log = fit.confirm(log, climbed=False, soon=False)
+    assert log is None
+    assert fit.strikes >= STRIKES
+    assert len(fit.refusals) == 1, "what comes next is judged anew, from here on"
+
+
+def test_a_probe_refused_with_less_before_it_shows_that_a_log_has_fallen():
+    fit = WindowFit()
+    assert fit.fallen(LOG) is None, "none was refused"
+    fit.add_probe(after(118).refusals[-1], refused=True)
+    fit.add_probe(after(110).refusals[-1], refused=False)
+    assert fit.fallen(LOG) is None, "it still holds what it held"
+    fit.add_probe(after(60).refusals[-1], refused=True)
+    fit.add_probe(after(50).refusals[-1], refused=False)
+    assert fit.fallen(LOG) == (5.0, 55.0, False)
+
+
+def test_what_speaks_for_a_log_is_forgotten():
+    fit = after(120, strikes=2.0)
+    fit.add_probe(fit.refusals[-1], refused=True)
+    fit.forget()
+    assert (fit.refusals, fit.probes_refused, fit.probes_let_in, fit.strikes) == ((), (), (), 0.0)
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize(
+    ("algorithm", "rate", "steps", "goodput"),
+    [
+        ("log", Rate(122.0, 5.0), (), 0.93),
+        ("log", Rate(342.0, 2.0), (Step(0.58, 60),), 0.9),
+        ("strict-log", Rate(108.0, 10.0), (), 0.9),
+        ("log", Rate(170.0, 10.0), (Step(2.0, 60),), 0.85),
+    ],
+)
+def test_a_log_is_used_well_whatever_it_does(algorithm, rate, steps, goodput):
+    scenario = Scenario(
+        name="log",
+        horizon=120.0,
+        budgets=(Budget(limits=(Limit(algorithm=algorithm, rate=rate),)),),
+        steps=steps,
+        service_time=0.3,
+        retry_after="none",
+        headers="none",
+        round_trip=0.03,
+        workers=200,
+    )
+    done = run(scenario, "adaptive", 0)
+    assert done.ok >= goodput * scenario.allowed_between(0.0, scenario.horizon)
+    assert done.refused_share <= 0.02

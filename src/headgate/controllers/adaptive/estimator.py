@@ -26,7 +26,7 @@ from typing import Any
 
 from ...core.policy import Ticket
 from .call_sizes import CallSizes, tokens_of
-from .state import Storable, no_floats, no_integers
+from .state import Phase, Storable, no_floats, no_integers
 
 MARKS = 192
 """At most this many marks: 3 KB, and back to yesterday at the density below."""
@@ -370,6 +370,22 @@ class Burst(Storable):
     def rate_of_log(self, history: CallHistory, since: float, pace: float, until: float) -> float:
         """Calls a second that a log allows at least which is still full of a search, ``since`` seconds ago; else 0."""
         return min(FELL * pace, self.rate_lately(history, FULL, pace, until)) if since < FULL else 0.0
+
+    def judge(self, phase: Phase, pace: float, quota: float, before: float, excess: float) -> tuple[float, bool]:
+        """What the quota is after a refusal, where only the paces tell, and whether that is a guess.
+
+        It was ``quota``, and ``before`` a search; a look goes ``excess`` above it.
+        """
+        if phase is Phase.START:
+            return max(SEARCHED * pace, before), True
+        if phase is Phase.CLIMB:
+            quota = max(SOUGHT * pace, before)
+            self.found(pace / quota - 1.0)
+        elif phase is Phase.PROBE:
+            self.looked(excess)
+        else:
+            quota = CRUISED * min(pace, quota)
+        return quota, False
 
     def looked(self, excess: float) -> None:
         """A look that went so far was refused: the quota lies between."""

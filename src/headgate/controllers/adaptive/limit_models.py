@@ -22,6 +22,7 @@ from .headers import PLACES, HeaderModel, HeaderReading
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, RateSearch
 from .state import STEADY, Phase, Storable
 from .trace import Step
+from .window_fit import full_until
 
 CAPPED_HEADROOM = 4.0
 """At a cap on calls in flight the pace is this many times what gets done, so that it does not limit."""
@@ -105,8 +106,8 @@ class LimitModels(Storable):
         """The pace, the instant before which nothing starts, and the calls in flight at most."""
         search, headers, concurrency = self.search, self.header_model, self.concurrency
         hold, cap = max(search.floor_until, search.probe_until), self.latency_model.cap
-        if search.curve.log:
-            hold = max(hold, search.log_full_until(seq))
+        if search.curve.log and search.phase is Phase.CRUISE:  # a look, or a search, asks for more than it holds
+            hold = max(hold, full_until(search.curve, search.history, seq))
         if search.phase is not Phase.BLOCK:
             hold = max(hold, headers.empty_until)
             if headers.seq or self.token_model is not None:

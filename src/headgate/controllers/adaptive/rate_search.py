@@ -19,24 +19,13 @@ from dataclasses import dataclass, field
 
 from ...core.decision import NEVER
 from ...core.policy import Ticket
-from .estimator import CRUISED, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory, QuotaEstimator
-from .growth_probe import (
-    EXACT_CALLS,
-    MOST_SPARED,
-    QUICK,
-    REGAINED,
-    SLOWEST_QUOTA,
-    SPARED,
-    SURELY,
-    GrowthProbe,
-    PaceCurve,
-    doubled,
-    search_doubling,
-)
+from .estimator import MOST_CUT, Burst, CallHistory, QuotaEstimator
+from .growth_probe import QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
+from .sharing import EXACT_CALLS, SURELY
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .window import PROBE_GRACE, Block
-from .window_fit import Count, Log, WindowFit
+from .window_fit import Count, WindowFit
 
 LONG_FLOOR = 2.0
 """A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
@@ -59,9 +48,6 @@ LATELY, FEW = 0.4, 12.0
 
 AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
 """Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search."""
-
-SOON = 0.5
-"""The share of a log's length within which another refusal comes too soon: it has let next to nothing go."""
 
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -115,16 +101,6 @@ class RateSearch(Storable):
         """Nothing starts before ``until``; the estimator must know that it was our own doing."""
         self.estimator.silence += max(0.0, until - max(now, self.floor_until))
         self.floor_until = max(self.floor_until, until)
-
-    def log_full_until(self, seq: int) -> float:
-        """When a log has room for the call after ``seq``: not evenly, as long as a search is in it."""
-        curve, history = self.curve, self.history
-        if self.phase is not Phase.CRUISE:
-            return NEVER
-        oldest = seq + 1.0 - (1.0 - curve.log_spare) * curve.log_calls
-        if not curve.log_strict:
-            oldest -= history.refusals.between(oldest, seq)
-        return history.sends.instant_of(oldest) + curve.log
 
     def cruise_from(self, seq: int) -> None:
         """Cut: settle just below the quota and let the period begin. Calls up to ``seq`` are old news."""
@@ -224,10 +200,8 @@ class RateSearch(Storable):
         return skip
 
     def _just_cut(self, ticket: Ticket) -> bool:
-        if self.phase not in STEADY or self.curve.window or self.curve.log:
-            return False
-        settling = 12.0 + self.pace * 2.0 * self.trip
-        return bool(ticket.gate.seq - self.cut_seq < settling)
+        settling, at_rest = 12.0 + self.pace * 2.0 * self.trip, self.phase in STEADY
+        return at_rest and not (self.curve.window or self.curve.log) and ticket.gate.seq - self.cut_seq < settling
 
     def _cut_deeper(self, ticket: Ticket, now: float) -> float:
         """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
@@ -255,7 +229,7 @@ class RateSearch(Storable):
             calls, span = estimator.calls(self.history, seq, sent_at), estimator.span(sent_at)
             known = curve.quota if steady and not curve.rough and curve.agreed else None
             measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
-        if self._judge_log(ticket, calls / span, now):
+        if self._follow_log(ticket, calls / span, now):
             return SKIP_WHEN_FULL
         if measured is None and phase is Phase.START:
             self._fall_back(ticket, calls / span, now)
@@ -283,28 +257,18 @@ class RateSearch(Storable):
         self.trace.note(now, Step.CUT, pace=pace, **found, **made)
         return SKIP_AFTER_CUT
 
-    def _judge_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
+    def _follow_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
         """Go by what a log held at this refusal, where the server keeps one; ``accrued`` calls a second were let in."""
-        curve, fit, phase, sizes = self.curve, self.window_fit, self.phase, self.estimator.sizes
+        curve, sizes = self.curve, self.estimator.sizes
         if self.burst.single or curve.sharing.on or (sizes is not None and sizes.tokens_are_counted):
             curve.log = 0.0
             return False
-        fit.add_refusal(Count.before(self.history, ticket.seq, ticket.sent_at, True, accrued))
-        known = Log(curve.log, curve.log_calls, curve.log_strict) if curve.log else None
-        log = fit.confirm(known, phase is Phase.CLIMB, curve.age < SOON * curve.log) if known else fit.find()
-        if log is None:
-            curve.log = 0.0
+        if not self.window_fit.refused(ticket, self.history, accrued, curve, self.phase):
             return False
-        if known and phase is Phase.PROBE:
-            curve.count_cost()
-            curve.log_spare = max(0.0, curve.log_spare - REGAINED)
-        elif known and phase is Phase.CRUISE and curve.age > curve.log:  # else it may still be full of a search
-            curve.log_spare = min(MOST_SPARED, curve.log_spare + SPARED)
-        curve.learn_log(*log)
         curve.refused = 0
         self.estimator.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(ticket.gate.seq)
-        self.trace.note(now, Step.LEARNED_LOG, window=log.length, calls=log.calls, new_pace=self.pace)
+        self.trace.note(now, Step.LEARNED_LOG, window=curve.log, calls=curve.log_calls, new_pace=self.pace)
         return True
 
     def _fall_back(self, ticket: Ticket, average: float, now: float) -> None:
@@ -326,7 +290,7 @@ class RateSearch(Storable):
         if phase is Phase.START:
             self.burst.count(self.history)
         if self.burst.single and not curve.window and not curve.sharing.on:
-            return self._judge_single(before)
+            return self.burst.judge(phase, pace, curve.quota, before, curve.excess(self.trip))
         if phase is Phase.START:  # between the average since the pipe was empty and the last moments
             if calls < FEW:
                 return max(calls / span, before), True
@@ -346,20 +310,6 @@ class RateSearch(Storable):
         if curve.rough and phase is Phase.CRUISE and not curve.window:
             measured = max(measured, self.burst.rate_of_log(self.history, span, pace, sent_at))
         return curve.leaned(measured, curve.quota * (1.0 + curve.swing) if phase is Phase.PROBE else pace), False
-
-    def _judge_single(self, before: float) -> tuple[float, bool]:
-        """The same where nothing accrues, so that only the paces tell."""
-        curve, pace = self.curve, self.pace
-        if self.phase is Phase.START:
-            return max(SEARCHED * pace, before), True
-        if self.phase is Phase.CLIMB:
-            quota = max(SOUGHT * pace, before)
-            self.burst.found(pace / quota - 1.0)
-            return quota, False
-        if self.phase is Phase.PROBE:
-            self.burst.looked(curve.excess(self.trip))
-            return curve.quota, False
-        return CRUISED * min(pace, curve.quota), False
 
     # -- while nothing gets in -------------------------------------------------------------------
 
@@ -411,12 +361,8 @@ class RateSearch(Storable):
         self.estimator.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, now - block.probe_at)
         self.probe_until = NEVER
         self.trace.note(now, Step.RESUMED, blocked_for=block.length)
-        curve, fit = self.curve, self.window_fit
-        fit.add_probe(Count.before(self.history, block.probe_seq, block.probe_at, False), False)
-        if curve.log:
-            fell = fit.fallen(Log(curve.log, curve.log_calls, curve.log_strict)) if block.holds else None
-            if fell:
-                curve.learn_log(*fell)
+        let_in = Count.before(self.history, block.probe_seq, block.probe_at, False)
+        if self.window_fit.resumed(let_in, block.holds, self.curve):
             self.cruise_from(latest)
         elif block.is_lesson(self.history.accepted):
             self._learn_window(latest, now)

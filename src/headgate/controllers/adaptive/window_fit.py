@@ -19,7 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...core.policy import Ticket
 from .estimator import CallHistory
+from .growth_probe import PaceCurve
+from .state import Phase
 
 LENGTHS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds."""
@@ -48,6 +51,13 @@ NEAR, NEAR_CALLS = 0.05, 1.5
 STRIKES, MISFIT, NEAR_MISS, FULL = 6.0, 2.0, 1.0, 0.25
 """A log that is known is given up at so many strikes: for a refusal that does not fit, for one that fits and comes too
 soon, and for one that comes too soon but finds exactly what the log holds, as one that is full does."""
+
+
+SPARED, REGAINED, MOST_SPARED = 0.01, 0.003, 0.1
+"""What a refusal at rest adds to the share of a log that is left unused, what a look takes off it, and the most."""
+
+SOON = 0.5
+"""The share of a log's length within which another refusal comes too soon: it has let next to nothing go."""
 
 
 class Log(NamedTuple):
@@ -95,6 +105,31 @@ class WindowFit:
     def forget(self) -> None:
         self.refusals = self.probes_refused = self.probes_let_in = ()
         self.strikes = 0.0
+
+    def refused(self, ticket: Ticket, history: CallHistory, accrued: float, curve: PaceCurve, phase: Phase) -> bool:
+        """Learn from a refusal; ``accrued`` calls a second were let in since the last one. False: no log refuses."""
+        self.add_refusal(Count.before(history, ticket.seq, ticket.sent_at, True, accrued))
+        known = known_log(curve)
+        log = self.confirm(known, phase is Phase.CLIMB, curve.age < SOON * curve.log) if known else self.find()
+        if log is None:
+            curve.log = 0.0
+            return False
+        if known and phase is Phase.PROBE:
+            curve.count_cost()
+            curve.log_spare = max(0.0, curve.log_spare - REGAINED)
+        elif known and phase is Phase.CRUISE and curve.age > curve.log:  # else it may still be full of a search
+            curve.log_spare = min(MOST_SPARED, curve.log_spare + SPARED)
+        curve.learn_log(*log)
+        return True
+
+    def resumed(self, let_in: Count, probes_refused: int, curve: PaceCurve) -> bool:
+        """Learn from the end of a block, in which so many probes were refused. False: no log is known."""
+        self.add_probe(let_in, False)
+        known = known_log(curve)
+        fallen = self.fallen(known) if known and probes_refused else None
+        if fallen is not None:
+            curve.learn_log(*fallen)
+        return known is not None
 
     def add_refusal(self, count: Count) -> None:
         self.refusals = (*self.refusals, count)[-KEPT:]
@@ -192,6 +227,18 @@ class WindowFit:
         return any(probe.within(length, True) < count - about for probe in self.probes_refused) or any(
             probe.within(length, False) > count + about for probe in self.probes_let_in
         )
+
+
+def known_log(curve: PaceCurve) -> Log | None:
+    return Log(curve.log, curve.log_calls, curve.log_strict) if curve.log else None
+
+
+def full_until(curve: PaceCurve, history: CallHistory, seq: int) -> float:
+    """When the log has room for the call after ``seq``: not evenly, as long as a search is in it."""
+    oldest = seq + 1.0 - (1.0 - curve.log_spare) * curve.log_calls
+    if not curve.log_strict:
+        oldest -= history.refusals.between(oldest, seq)
+    return history.sends.instant_of(oldest) + curve.log
 
 
 def _accrues(refusals: tuple[Count, ...], log: Log, spread: float) -> bool:

@@ -1,0 +1,57 @@
+"""Notice that others take from the same quota, unseen, and leave them room.
+
+A quota of our own measures the same number every time. A shared one wanders: what is left for us
+depends on what the others do. Then the measured share is not ours to defend. Clients that all give up the
+same share at each refusal and all grow by the same small step end up with about the same rate, without talking.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .state import Storable
+
+SAME = 0.15
+"""Two measurements closer than this agree."""
+
+FEWEST, MOST, EXACT_CALLS = 4, 6, 16.0
+"""Clean measurements to judge by; the calls that make one exact enough."""
+
+SURELY, STILL = 0.03, 0.01
+"""The middle change between two of them from which on the quota is taken for shared, and as long as it stays so."""
+
+YIELD = 0.2
+"""The share of the pace given up at a refusal."""
+
+GROWTH, SLOW_GROWTH = 0.04, 0.002
+"""Calls a second, each second: times the square root of the pace, so that the small catch up; below about
+9/s, times its square, so that a slow quota is not overrun."""
+
+IMPATIENCE, IMPATIENT_CALLS = 8.0, 24.0
+"""Seconds, and calls, without a refusal after which growth doubles, and then quickens."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SharingDetector(Storable):
+    measures: tuple[float, ...] = ()
+    on: bool = False
+
+    def compare(self, measured: float) -> bool:
+        """Another clean measurement. True if that changed our mind.
+
+        One on the way of a quota that falls far is of both quotas, and left out: a fall is a single change.
+        """
+        fell = len(self.measures) > 1 and measured / (1.0 - SAME) < self.measures[-1] < self.measures[-2]
+        self.measures = (*(self.measures[:-1] if fell else self.measures), measured)[-MOST:]
+        if len(self.measures) < FEWEST:
+            return False
+        changes = sorted(abs(later / earlier - 1.0) for earlier, later in pairwise(self.measures))
+        was, self.on = self.on, changes[len(changes) // 2] > (STILL if self.on else SURELY)
+        return was != self.on
+
+    def grown(self, pace: float, dt: float, age: float, window: float) -> float:
+        """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
+        growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
+        return pace + dt * growth * (1.0 + (age / max(IMPATIENCE, IMPATIENT_CALLS / pace)) ** 2)

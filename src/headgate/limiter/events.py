@@ -190,17 +190,22 @@ class LimiterEvents:
             self.note_state(entry, now)
 
     def note_changes(self, entry: KeyEntry, now: float) -> None:
-        """Note what has changed since it was last noted: circuit and pause, and for a listener the pace and a hold."""
-        self.note_state(entry, now)
+        """Note what has changed since it was last noted: circuit and pause, and for a listener the pace and a hold.
+
+        Mostly nothing has, and it is called for every answer: so what is known by comparing two fields comes first.
+        """
+        gate = entry.gate
+        hold = gate.hold
+        if gate.breaker.state is not entry.circuit_noted or entry.pause_noted != NEVER or hold.asked_until > now:
+            self.note_state(entry, now)
         if not self.is_heard:
             return
-        gate = entry.gate
-        rate, opens_at = gate.pacer.learned_rate, gate.hold.opens_at
-        if rate != entry.rate_noted and now >= self._quiet_until:
+        if now >= self._quiet_until and (rate := gate.pacer.learned_rate) != entry.rate_noted:
             if entry.noted_in == self.listenings:  # else it may have changed before
                 self.note(PACE, entry, now, RateChange(entry.rate_noted, rate, gate.controller.why()))
             entry.rate_noted = rate
-        if opens_at > max(entry.hold_noted, now):
+        opens_at = hold.opens_at
+        if opens_at > entry.hold_noted and opens_at > now:
             found = blocked_by(gate, now)
             self.note("held", entry, now, found or "", "" if found is None else found.reason.value)
         entry.hold_noted, entry.noted_in = opens_at, self.listenings

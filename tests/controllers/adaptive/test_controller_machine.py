@@ -19,7 +19,7 @@ from headgate.core.signal import Limit, Signal
 pytestmark = pytest.mark.no_cover
 
 LEAST, MOST = 0.05, 500.0
-BIGGEST = 10_000
+BIGGEST = 14_000
 """Bytes."""
 
 numbers = st.one_of(

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 
 import pytest
 
+from headgate import RateLimitConfig
 from headgate.controllers.adaptive.estimator import CallHistory
 from headgate.controllers.adaptive.window_fit import LENGTHS, STRIKES, Count, Log, WindowFit
+from headgate.core.decision import Outcome
+from headgate.core.gate import Gate
+from headgate.core.policy import Ticket
+from headgate.core.signal import Limit as ToldLimit
+from headgate.core.signal import Signal
 from headgate.lab.experiment import run
 from headgate.lab.scenario import Budget, Limit, Scenario
 from headgate.units import Rate, Step
+
+
+def count_of(let_in, sent=None, at=0.0):
+    """The counts of one call, made up."""
+    return Count(at, array("f", let_in), array("f", let_in if sent is None else sent), age=400.0)
 
 
 class LogServer:
@@ -81,7 +93,7 @@ def test_a_log_that_counts_refused_calls_is_told_from_one_that_does_not():
         pace = 10.0 + 3.0 * moment
         sent = tuple(100.0 if length == 10.0 else pace * length for length in LENGTHS)
         let_in = (*sent[:at], 100.0 - refused, *sent[at + 1 :])
-        fit.add_refusal(Count(30.0 * moment, let_in, sent, age=400.0))
+        fit.add_refusal(count_of(let_in, sent, at=30.0 * moment))
     assert fit.find() == (10.0, 100.0, True)
 
 
@@ -96,10 +108,10 @@ def test_where_the_pace_never_moved_nothing_is_found():
 
 
 def test_refusals_of_one_moment_are_no_proof_of_a_window_that_is_longer_than_it():
-    count = Count(100.0, tuple(10.0 * length for length in LENGTHS), (), age=400.0)
-    moment = [count._replace(at=100.0 + at, let_in=(20.0 - 5.0 * at, *count.let_in[1:])) for at in range(3)]
-    moment = [one._replace(sent=one.let_in) for one in moment]
-    fit = WindowFit(refusals=tuple(moment))
+    counts = [10.0 * length for length in LENGTHS]
+    fit = WindowFit()
+    for moment in range(3):
+        fit.add_refusal(count_of([20.0 - 5.0 * moment, *counts[1:]], at=100.0 + moment))
     assert fit.find() is None
 
 
@@ -107,7 +119,7 @@ def test_a_probe_that_was_let_in_after_as_many_speaks_against_a_log():
     server, paces = LogServer(120, 5.0), [72.0, 48.0, 29.0, 36.0, 60.0]
     assert found(server, paces, rest=5.0) is not None
     *_, fit = refusals(LogServer(120, 5.0), paces, rest=5.0)
-    fit.add_probe(fit.refusals[-1]._replace(let_in=tuple(140.0 for _ in LENGTHS)), refused=False)
+    fit.add_probe(count_of([140.0] * len(LENGTHS)), refused=False)
     assert fit.find() is None
 
 
@@ -117,8 +129,7 @@ LOG = Log(5.0, 120.0, False)
 def after(calls, strikes=0.0):
     """A fit whose last refusal came after so many calls in every length."""
     fit = WindowFit(strikes=strikes)
-    counts = tuple(float(calls) for _ in LENGTHS)
-    fit.add_refusal(Count(0.0, counts, counts, age=400.0))
+    fit.add_refusal(count_of([float(calls)] * len(LENGTHS)))
     return fit
 
 
@@ -144,7 +155,7 @@ def test_a_log_that_is_full_of_a_search_is_refused_often_and_stays_known():
 
 def test_refusals_that_do_not_fit_end_a_log():
     fit, log = WindowFit(), LOG
-    for calls in (90, 60, 30):
+    for calls in (90, 70, 50):
         fit.add_refusal(after(calls).refusals[-1])
         log = fit.confirm(log, climbed=False, soon=False)
     assert log is None
@@ -158,9 +169,17 @@ def test_a_probe_refused_with_less_before_it_shows_that_a_log_has_fallen():
     fit.add_probe(after(118).refusals[-1], refused=True)
     fit.add_probe(after(110).refusals[-1], refused=False)
     assert fit.fallen(LOG) is None, "it still holds what it held"
-    fit.add_probe(after(60).refusals[-1], refused=True)
-    fit.add_probe(after(50).refusals[-1], refused=False)
-    assert fit.fallen(LOG) == (5.0, 55.0, False)
+    fit.add_probe(after(80).refusals[-1], refused=True)
+    fit.add_probe(after(70).refusals[-1], refused=False)
+    assert fit.fallen(LOG) == (5.0, 75.0, False)
+
+
+def test_what_refuses_far_below_a_log_may_be_another_limit():
+    assert after(1).confirm(LOG, climbed=False, soon=False) == LOG
+    fit = WindowFit()
+    fit.add_probe(after(1).refusals[-1], refused=True)
+    fit.add_probe(after(0).refusals[-1], refused=False)
+    assert fit.fallen(LOG) == (5.0, 60.0, False), "half of it is asked for again at once"
 
 
 def test_what_speaks_for_a_log_is_forgotten():
@@ -168,6 +187,89 @@ def test_what_speaks_for_a_log_is_forgotten():
     fit.add_probe(fit.refusals[-1], refused=True)
     fit.forget()
     assert (fit.refusals, fit.probes_refused, fit.probes_let_in, fit.strikes) == ((), (), (), 0.0)
+
+
+SERVED, REFUSED = Signal(outcome=Outcome.OK), Signal(outcome=Outcome.RATE_LIMITED)
+
+
+class BusyClient:
+    """One that always has a call to make, beside a log of 122 calls in 5 s; answers take 50 ms."""
+
+    def __init__(self):
+        self.gate = Gate.local(RateLimitConfig(strategy="adaptive").gate_config())
+        self.server, self.answers, self.now, self.served = LogServer(122, 5.0), deque(), 0.0, 0
+        self.strikes, self.answer = 0, SERVED
+
+    @property
+    def curve(self):
+        return self.gate.controller.models.search.curve
+
+    def work_until(self, end):
+        """Calls that are served on the way."""
+        before = self.served
+        while self.now < end:
+            while self.answers and self.answers[0][0] <= self.now:
+                _, ticket, signal = self.answers.popleft()
+                self.gate.record(ticket, signal, self.now - ticket.sent_at, self.now, 0.5)
+            asked = self.gate.ask(self.now)
+            if isinstance(asked, Ticket):
+                let_in = self.server.lets_in(self.now) and not self.strikes
+                self.strikes = max(0, self.strikes - 1)
+                self.served += let_in
+                self.answers.append((self.now + 0.05, asked, self.answer if let_in else REFUSED))
+            else:
+                next_answer = max(self.answers[0][0], self.now + 1e-6) if self.answers else end
+                self.now = min(max(asked.until, self.now + 1e-4), end, next_answer)
+        return self.served - before
+
+
+@pytest.fixture
+def client():
+    """It has learned the log."""
+    client = BusyClient()
+    client.work_until(300.0)
+    assert client.curve.log == 5.0
+    assert client.curve.log_calls == pytest.approx(122.0, abs=1.0)
+    return client
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("refused", [1, 2, 11])
+def test_a_few_refusals_that_are_not_the_logs_do_not_take_it_down(client, refused):
+    client.now += 30.0
+    client.strikes = refused
+    assert client.work_until(450.0) > 0.9 * 120.0 * 24.4
+
+
+@pytest.mark.no_cover
+def test_headers_that_tell_of_more_lift_a_log_at_once(client):
+    client.server.calls = 1220
+    told = ToldLimit(dimension="requests", limit=1220.0, remaining=1200.0, reset=5.0, window=5.0)
+    client.answer = Signal(outcome=Outcome.OK, limits=(told,))
+    assert client.work_until(client.now + 20.0) > 1500
+
+
+@pytest.mark.no_cover
+def test_a_look_above_a_log_ends_also_where_nothing_is_refused(client):
+    client.server.calls = 100_000
+    client.work_until(400.0)
+    assert client.gate.controller.rate > 100.0
+
+
+@pytest.mark.no_cover
+def test_a_longer_limit_beside_a_log_does_not_take_it_down():
+    limits = (Limit(algorithm="log", rate=Rate(122.0, 5.0)), Limit(algorithm="window", rate=Rate(6000.0, 600.0)))
+    scenario = Scenario(
+        name="two",
+        horizon=1200.0,
+        budgets=(Budget(limits=limits),),
+        service_time=0.15,
+        retry_after="none",
+        headers="none",
+        round_trip=0.04,
+        workers=60,
+    )
+    assert run(scenario, "adaptive", 0).ok >= 0.95 * run(scenario, "oracle", 0).ok
 
 
 @pytest.mark.no_cover

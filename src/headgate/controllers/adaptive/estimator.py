@@ -150,10 +150,11 @@ class RefusalLog(Storable):
     def between(self, low: float, high: float) -> float:
         """How many of the calls after ``low`` up to and including ``high`` were refused, as far as known."""
         total = 0.0
-        for first, last, count in zip(self.firsts, self.lasts, self.counts, strict=True):
+        for at in range(bisect_right(self.lasts, low), len(self.lasts)):
+            first, last = self.firsts[at], self.lasts[at]
             shared = min(last, high) - max(first - 1, low)
             if shared > 0:
-                total += count * shared / (last - first + 1)
+                total += self.counts[at] * shared / (last - first + 1)
         return total
 
     def streak(self, seq: int) -> int:

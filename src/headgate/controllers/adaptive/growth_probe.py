@@ -302,8 +302,8 @@ UNKNOWN_DEPTH = 1.0
 SINGLE_PROOF = 64
 """Calls in a row at a pace above the quota that prove it has grown, where nothing accrues."""
 
-LOG_PROOF = 0.01
-"""The share by which a log must hold more than it did, beside a call."""
+LOG_PROOF, LOGS = 0.01, 2.0
+"""The share by which a log must hold more than it did, beside a call; or so many times its length without a refusal."""
 
 GRACE = 0.02
 """Seconds added to one and a half trips before a call that was not refused counts as let in."""
@@ -348,7 +348,7 @@ class GrowthProbe(Storable):
         known_seq = history.sends.seq_at(known_at)
         if curve.log:
             held = history.accepted_calls(history.sends.seq_at(known_at - curve.log), known_seq)
-            return held > (1.0 + LOG_PROOF) * curve.log_calls + 1.0
+            return held > (1.0 + LOG_PROOF) * curve.log_calls + 1.0 or known_at - self.since_at > LOGS * curve.log
         if single:
             return known_seq - self.since_seq > SINGLE_PROOF
         needed = PROOF + 0.5 * curve.quota * min(estimator.lost, 1.0)

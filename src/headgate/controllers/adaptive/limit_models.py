@@ -106,12 +106,12 @@ class LimitModels(Storable):
         """The pace, the instant before which nothing starts, and the calls in flight at most."""
         search, headers, concurrency = self.search, self.header_model, self.concurrency
         hold, cap = max(search.floor_until, search.probe_until), self.latency_model.cap
-        if search.curve.log and search.phase is Phase.CRUISE:  # a look, or a search, asks for more than it holds
-            hold = max(hold, full_until(search.curve, search.history, seq))
         if search.phase is not Phase.BLOCK:
             hold = max(hold, headers.empty_until)
             if headers.seq or self.token_model is not None:
                 hold = max(hold, self._follow_headers(seq, depth, now))
+        if search.curve.log and search.phase is Phase.CRUISE and not self.told.steered:  # a look asks for more
+            hold = max(hold, full_until(search.curve, search.history, seq))
         pace = search.pace
         if concurrency.on:
             cap = min(cap, concurrency.cap)

@@ -15,6 +15,7 @@ because the pace has not moved, nothing is found.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from .state import Phase
 LENGTHS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds."""
 
-KEPT, FEWEST, PROBES = 5, 3, 3
+KEPT, FEWEST, PROBES = 5, 3, 2
 """Refusals to judge by, at most and at least, and probes of each kind."""
 
 LEAST_COUNT = 3.5
@@ -44,6 +45,9 @@ OTHER, TIMES = 0.15, 2.0
 
 RATE, ACCRUED = 0.05, 0.04
 """Calls a second are the same within the first share; a quota that accrues is measured to within the second."""
+
+FELL = 0.5
+"""The least share of what it held that a log can fall to at once: what refuses far below it may be another limit."""
 
 NEAR, NEAR_CALLS = 0.05, 1.5
 """Within this share, or so many calls, a refusal fits a log that is known."""
@@ -69,13 +73,14 @@ class Log(NamedTuple):
     """Whether refused calls count too."""
 
 
-class Count(NamedTuple):
+@dataclass(slots=True, eq=False, frozen=True)
+class Count:
     """What was sent before a call, for each of the lengths."""
 
     at: float
     """When it left."""
-    let_in: tuple[float, ...]
-    sent: tuple[float, ...]
+    let_in: array[float]
+    sent: array[float]
     age: float
     """Seconds of history."""
     accrued: float = 0.0
@@ -84,10 +89,12 @@ class Count(NamedTuple):
     @classmethod
     def before(cls, history: CallHistory, seq: int, sent_at: float, refused: bool, accrued: float = 0.0) -> Count:
         sends, total = history.sends, history.accepted_calls(0, seq)
-        since = [sends.seq_at(sent_at - length) for length in LENGTHS]
-        let_in = tuple(min(total, refused + history.accepted_calls(low, seq)) for low in since)
-        sent = tuple(min(seq - 1.0, seq - low) for low in since)
-        return cls(sent_at, let_in, sent, sent_at - sends.instants[0], accrued)
+        age = sent_at - sends.instants[0]
+        since = [sends.seq_at(sent_at - length) for length in LENGTHS if length < age]
+        beyond = len(LENGTHS) - len(since)
+        let_in = [min(total, refused + history.accepted_calls(low, seq)) for low in since] + [total] * beyond
+        sent = [min(seq - 1.0, seq - low) for low in since] + [seq - 1.0] * beyond
+        return cls(sent_at, array("f", let_in), array("f", sent), age, accrued)
 
     def within(self, length: float, strict: bool) -> float:
         return (self.sent if strict else self.let_in)[LENGTHS.index(length)]
@@ -171,9 +178,11 @@ class WindowFit:
         if self.strikes >= STRIKES:
             self.refusals, self.probes_refused, self.probes_let_in = self.refusals[-1:], (), ()
             return None
-        if near and not climbed:
-            count = log.calls if soon else (log.calls + count) / 2.0
-        return log._replace(calls=count)
+        if climbed:
+            return log._replace(calls=max(count, LEAST_COUNT))
+        if near:
+            return log._replace(calls=log.calls if soon else (log.calls + count) / 2.0)
+        return log._replace(calls=count) if count >= _lowest(log) else log
 
     def fallen(self, log: Log) -> Log | None:
         """What the log has fallen to, if the last probe was refused with less before it than it used to hold."""
@@ -183,7 +192,8 @@ class WindowFit:
         if refused.within(log.length, True) > log.calls - max(NEAR * log.calls, NEAR_CALLS):
             return None
         self.strikes = 0.0
-        return log._replace(calls=sum(probe.within(log.length, log.strict) for probe in (refused, let_in)) / 2.0)
+        between = sum(probe.within(log.length, log.strict) for probe in (refused, let_in)) / 2.0
+        return log._replace(calls=max(between, _lowest(log)))
 
     def _explain(self, refusals: tuple[Count, ...]) -> Log | None:
         if len(refusals) < FEWEST:
@@ -239,6 +249,10 @@ def full_until(curve: PaceCurve, history: CallHistory, seq: int) -> float:
     if not curve.log_strict:
         oldest -= history.refusals.between(oldest, seq)
     return history.sends.instant_of(oldest) + curve.log
+
+
+def _lowest(log: Log) -> float:
+    return max(FELL * log.calls, LEAST_COUNT)
 
 
 def _accrues(refusals: tuple[Count, ...], log: Log, spread: float) -> bool:

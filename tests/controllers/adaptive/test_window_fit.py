@@ -227,18 +227,18 @@ class BusyClient:
 def client():
     """It has learned the log."""
     client = BusyClient()
-    client.work_until(300.0)
+    client.work_until(100.0)
     assert client.curve.log == 5.0
     assert client.curve.log_calls == pytest.approx(122.0, abs=1.0)
     return client
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("refused", [1, 2, 11])
+@pytest.mark.parametrize("refused", [1, 11])
 def test_a_few_refusals_that_are_not_the_logs_do_not_take_it_down(client, refused):
     client.now += 30.0
     client.strikes = refused
-    assert client.work_until(450.0) > 0.9 * 120.0 * 24.4
+    assert client.work_until(190.0) > 0.75 * 60.0 * 24.4
 
 
 @pytest.mark.no_cover
@@ -251,17 +251,17 @@ def test_headers_that_tell_of_more_lift_a_log_at_once(client):
 
 @pytest.mark.no_cover
 def test_a_look_above_a_log_ends_also_where_nothing_is_refused(client):
-    client.server.calls = 100_000
-    client.work_until(400.0)
-    assert client.gate.controller.rate > 100.0
+    client.server.calls = 1_000
+    client.work_until(150.0)
+    assert client.gate.controller.rate > 60.0
 
 
 @pytest.mark.no_cover
 def test_a_longer_limit_beside_a_log_does_not_take_it_down():
-    limits = (Limit(algorithm="log", rate=Rate(122.0, 5.0)), Limit(algorithm="window", rate=Rate(6000.0, 600.0)))
+    limits = (Limit(algorithm="log", rate=Rate(122.0, 5.0)), Limit(algorithm="window", rate=Rate(1500.0, 150.0)))
     scenario = Scenario(
         name="two",
-        horizon=1200.0,
+        horizon=400.0,
         budgets=(Budget(limits=limits),),
         service_time=0.15,
         retry_after="none",

@@ -26,7 +26,7 @@ from headgate.controllers.adaptive.growth_probe import GrowthProbe, PaceCurve
 from headgate.controllers.adaptive.headers import HeaderModel
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
-from headgate.controllers.adaptive.sharing import SharingDetector
+from headgate.controllers.adaptive.sharing_detector import SharingDetector
 from headgate.controllers.adaptive.state import Storable
 from headgate.controllers.adaptive.window import Block, WindowPhase
 from headgate.core.decision import Outcome

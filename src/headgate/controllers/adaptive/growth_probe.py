@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass, field
 
 from .estimator import CallHistory, QuotaEstimator
-from .sharing import SAME, YIELD, SharingDetector
+from .sharing_detector import SAME, YIELD, SharingDetector
 from .state import Storable
 
 FASTEST = 1e5

@@ -21,7 +21,7 @@ from ...core.decision import NEVER
 from ...core.policy import Ticket
 from .estimator import MOST_CUT, Burst, CallHistory, QuotaEstimator
 from .growth_probe import QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
-from .sharing import EXACT_CALLS, SURELY
+from .sharing_detector import EXACT_CALLS, SURELY
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .window import PROBE_GRACE, Block

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headgate.controllers.adaptive.sharing import SharingDetector
+from headgate.controllers.adaptive.sharing_detector import SharingDetector
 from headgate.lab.experiment import decision_text
 from headgate.reason_text import controller_text
 

@@ -95,6 +95,19 @@ def test_closing_ends_everything_and_frees_the_port(fake_sources):
     serve(fake_sources(), port=served.port).close()
 
 
+def test_a_page_waits_to_be_closed_and_does_not_poll(fake_sources, monkeypatch):
+    ticks = []
+
+    async def on_tick(self, counter):
+        ticks.append(counter)
+        return self.should_exit
+
+    monkeypatch.setattr("uvicorn.Server.on_tick", on_tick)
+    with serve(fake_sources()) as served:
+        asked(served, "snapshot")
+    assert not ticks
+
+
 def a_program():
     limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="fixed", initial_rps=1e6))
     return limiter, RunMonitor(limiter=limiter)

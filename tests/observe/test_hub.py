@@ -230,22 +230,22 @@ class TestLimiter:
     def test_a_limiter_makes_no_events_while_nobody_listens(self):
         hub, heard = Hub(), []
         limiter = AdaptiveRateLimiter(RateLimitConfig(strategy="aimd"), clock=VirtualClock(), on_event=hub)
-        assert not limiter.events.is_watched
+        assert not limiter.events.is_heard
         limiter.acquire(KEY).report(status_code=429)
         hub.add(heard.append)
-        assert limiter.events.is_watched
+        assert limiter.events.is_heard
         assert not heard
         limiter.pause(KEY, 30.0)
         assert [one.kind for one in heard] == ["held"]
         hub.remove(heard.append)
-        assert not limiter.events.is_watched
+        assert not limiter.events.is_heard
 
     def test_a_limiter_that_listens_to_another_by_now_is_left_alone(self):
         hub = Hub()
         limiter = AdaptiveRateLimiter(clock=VirtualClock(), on_event=hub)
         limiter.on_event = None
         hub.add(lambda _: None)
-        assert not limiter.events.is_watched
+        assert not limiter.events.is_heard
 
     def test_a_pace_nobody_wants_to_hear_of_is_asked_about_ten_times_a_second(self):
         clock, listener = VirtualClock(), Choosy()

@@ -106,11 +106,10 @@ class Completion:
                 self._serve(entry, now)
             if now >= self._registry.tidy_at:
                 self.tidy(now)
-        if events.is_watched:
+        if events.has_work:
             if ended and events.observers:
                 events.notify_ended(asked, entry.key, signal, latency, now, answer, draw)
-            if events.has_news:
-                events.flush()
+            events.flush()
         return draw
 
     def end_unmatched(self, key: str, feedback: Feedback) -> None:

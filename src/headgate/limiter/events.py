@@ -115,10 +115,10 @@ class LimiterEvents:
 
     def __init__(self, listener: Callable[[Event], None] | None, clock: Clock) -> None:
         self._clock = clock
-        self.is_watched = False
-        """Whether events or calls have a listener, or a change is to be logged; else nothing is noted."""
         self.is_heard = False
-        """Whether events have a listener."""
+        """Whether events have a listener; else they are not made."""
+        self.has_work = False
+        """Whether something is to be done after a decision: call observers, or ``flush`` what was noted."""
         self.observers: tuple[CallObserver, ...] = ()
         """The observers of every call ..."""
         self.around: tuple[CallObserver, ...] = ()
@@ -153,7 +153,6 @@ class LimiterEvents:
             self.listenings += 1
         self._quiet_until = NEVER
         self.is_heard = is_heard
-        self.is_watched = is_heard or bool(self.observers)
 
     def also_circuits(self, listener: Callable[[Event], None]) -> None:
         """Call this bound method at every change of a circuit, beside the listener, for as long as its object lives."""
@@ -166,12 +165,7 @@ class LimiterEvents:
         self.around = tuple(one for one in observers if type(one).around is not CallObserver.around)
         self._inboxes = tuple(one for one in observers if one.inbox is not None)
         self._direct = tuple(one for one in observers if one.inbox is None)
-        self.set_heard(self.is_heard)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether ``flush`` has something to do."""
-        return bool(self._news or self._states)
+        self.has_work = True  # ``flush`` knows better
 
     def clear(self) -> None:
         """Drop what has not been handed over: in a forked child it is the parent's."""
@@ -183,6 +177,7 @@ class LimiterEvents:
         """Note an event, to be handed over once the lock is free."""
         if self.is_heard:
             self._news.append(self._record(kind, entry, now, detail, code, entry.gate.breaker.state_at(now).value))
+            self.has_work = True
 
     def note_change(self, entry: KeyEntry, now: float) -> None:
         """A circuit has changed, or a hold has ended."""
@@ -195,8 +190,8 @@ class LimiterEvents:
         Mostly nothing has, and it is called for every answer: so what is known by comparing two fields comes first.
         """
         gate = entry.gate
-        hold = gate.hold
-        if gate.breaker.state is not entry.circuit_noted or entry.pause_noted != NEVER or hold.asked_until > now:
+        opens_at = gate.hold.opens_at  # not before the end of a pause
+        if gate.breaker.state is not entry.circuit_noted or entry.pause_noted != NEVER or opens_at > now:
             self.note_state(entry, now)
         if not self.is_heard:
             return
@@ -204,7 +199,6 @@ class LimiterEvents:
             if entry.noted_in == self.listenings:  # else it may have changed before
                 self.note(PACE, entry, now, RateChange(entry.rate_noted, rate, gate.controller.why()))
             entry.rate_noted = rate
-        opens_at = hold.opens_at
         if opens_at > entry.hold_noted and opens_at > now:
             found = blocked_by(gate, now)
             self.note("held", entry, now, found or "", "" if found is None else found.reason.value)
@@ -230,7 +224,7 @@ class LimiterEvents:
             self.note(kind, entry, now, detail)
         if (is_circuit and self._on_circuit) or state_log.isEnabledFor(logging.INFO):
             self._states.append(self._record(kind, entry, now, detail, "", entry.gate.breaker.state.value))
-            self.is_watched = True  # until it is logged
+            self.has_work = True
 
     def _record(self, kind: str, entry: KeyEntry, now: float, detail: object, code: str, state: str) -> EventRecord:
         fields = {"rate": entry.gate.pacer.learned_rate, "state": state}
@@ -240,6 +234,7 @@ class LimiterEvents:
 
     def flush(self) -> None:
         """Hand over what was noted."""
+        self.has_work = bool(self.observers)  # first: what is noted from here on is more work
         if self._states:
             self._flush_states()
         while self._news and (listener := self.listener) is not None:
@@ -253,7 +248,6 @@ class LimiterEvents:
             deliver(listener, event)
 
     def _flush_states(self) -> None:
-        self.is_watched = self.is_heard or bool(self.observers)
         while self._states:
             try:
                 event = self._states.popleft()

@@ -239,7 +239,7 @@ class AdaptiveRateLimiter:
         for entry in entries:
             if entry.gate.seq >= entry.gate.check_at_seq:
                 self._completion.look_after(entry)
-        if self.events.is_watched:
+        if self.events.has_work:
             self.events.flush()
 
     # ------------------------------------------------------------------ answers without a permit, and circuits

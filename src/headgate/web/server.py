@@ -120,8 +120,8 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which looks ten times a second whether it is to stop; this one waits for it. Beside a busy run that look
-    took as much of the processor as all that the page does."""
+    """uvicorn's, which looks ten times a second whether it is to stop; this one waits for it. Beside a busy run those
+    looks took as much of the processor as all that the page does."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -8,8 +8,9 @@ import pytest
 from headgate.batch.report import BatchEvent
 from headgate.events import CrawlEvent, Event, ResilienceEvent, is_wanted
 from headgate.lab.virtual_time import VirtualClock
-from headgate.observe.event_buffer import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, EventBuffer, chosen
+from headgate.observe.event_buffer import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, MOST_NEW, EventBuffer, chosen
 from headgate.observe.hub import Hub
+from headgate.observe.snapshot import EventLine
 
 SECRET = "sk-abcdefghijklmnopqrstuvwx"
 
@@ -175,6 +176,35 @@ def test_what_an_operator_did_is_always_kept(clock):
     for _ in range(100):
         ring.add("operator", "", "paused")
     assert len(ring.after(0)) == 100
+
+
+def test_an_event_that_cannot_be_described_hides_no_other(clock, caplog):
+    ring = EventBuffer(clock)
+    ring(event("first"))
+    ring(BatchEvent(at=50.0, kind="item_parked", seconds=SECRET))
+    ring(event("last"))
+    assert [line.kind for line in ring.after(0)] == ["first", "last"]
+    assert "cannot describe an event item_parked: TypeError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_lines_are_made_when_they_are_read_or_when_many_have_gathered(clock, monkeypatch):
+    made = []
+
+    def describe(record, number):
+        made.append(number)
+        return EventLine(number=number, at=0.0, kind=record.kind, key="", reason="")
+
+    monkeypatch.setattr("headgate.observe.event_buffer.describe", describe)
+    ring = EventBuffer(clock)
+    ring(event())
+    assert made == []
+    ring.after(0)
+    ring.after(0)
+    assert made == [1]
+    for number in range(MOST_NEW):
+        ring(event(f"kind-{number % 50}"))
+    assert len(made) == 1 + MOST_NEW
 
 
 def test_what_is_not_even_made_is_counted_as_left_out(clock):

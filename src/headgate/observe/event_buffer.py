@@ -2,6 +2,9 @@
 
     EventRecord ──> describe: when, what, about which key, and why ──> EventLine ──> EventBuffer ──> pages, terminals
 
+A line is made when it is read, by the reader's thread: redacting takes longer than all else that a row's event costs
+the thread of its job.
+
 Of each kind only so many a second are kept, and what happens all the time is kept apart from all else: ten thousand
 rows that are done do not push out the one circuit that opened, neither in a second nor in an hour. Every event has a
 number, also those that are left out: a gap says how many. (Changes of a pace are noted at most ten times a second.)
@@ -22,6 +25,8 @@ from ..events import BatchEvent, CrawlEvent, Event, EventRecord, PublicEvent, Re
 from ..formatting import for_display, format_seconds, redact, shortened
 from .snapshot import EventLine
 from .sources import ORDINARY
+
+log = logging.getLogger("headgate")
 
 LONGEST_KEY = 200
 
@@ -125,6 +130,8 @@ MOST_KEPT = 2_000
 """Of what happens all the time, and as many of all else."""
 MOST_A_SECOND = 20
 """Of one kind."""
+MOST_NEW = 100
+"""That have not been described yet: then it is done, also if nothing reads them."""
 MOST_KINDS = 100
 """Kinds that are told apart; all others are one."""
 OTHERS = "other"
@@ -140,6 +147,8 @@ class EventBuffer:
         self.clock, self._also = clock, also
         self._routine: deque[EventLine] = deque(maxlen=MOST_KEPT)
         self._rare: deque[EventLine] = deque(maxlen=MOST_KEPT)
+        self._new: deque[tuple[int, EventRecord]] = deque()
+        """Kept, by number, and not described yet."""
         self._lock = fork_safety.rlock()  # garbage that is collected meanwhile may end a permit, and say so
         self._second = -1
         self._kept: Counter[str] = Counter()
@@ -154,7 +163,9 @@ class EventBuffer:
         with self._lock:
             number = self._count(record.kind)
         if number is not None:
-            self._keep(describe(record, number))  # described without the lock: it takes a while
+            self._new.append((number, record))
+            if len(self._new) >= MOST_NEW:
+                self._describe_new()
             if self._also is not None:
                 self._also(record)
 
@@ -171,6 +182,7 @@ class EventBuffer:
 
     def add(self, kind: str, key: str, reason: str, code: str = "") -> None:
         """Add something that no part of a run emits, such as what an operator did. It is always kept."""
+        self._describe_new()  # they came first
         with self._lock:
             self.number += 1
             number = self.number
@@ -179,6 +191,7 @@ class EventBuffer:
 
     def after(self, number: int, most: int = 200) -> list[EventLine]:
         """The newest after that number, the oldest of them first; ``chosen`` where there are more."""
+        self._describe_new()
         with self._lock:
             found = [_newer(lines, number) for lines in (self._routine, self._rare)]
         merged = list(merge(*found, key=lambda line: line.number))
@@ -201,6 +214,18 @@ class EventBuffer:
 
     def _known(self, kind: str) -> str:
         return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHERS
+
+    def _describe_new(self) -> None:
+        """Without the lock: it takes a while."""
+        while self._new:
+            try:
+                number, record = self._new.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                self._keep(describe(record, number))
+            except Exception as error:  # a program's own event may hold anything, and must not hide the others
+                log.warning("cannot describe an event %s: %s", record.kind, type(error).__name__)
 
     def _keep(self, line: EventLine) -> None:
         """Add a line in the order of numbers; threads may come out of order."""

@@ -12,8 +12,8 @@ Contenders take turns. Of a permit the lowest of many rounds counts. Of a job th
 its own thread, found by switching it on and off ten times a second (a machine has moods that last longer than that),
 and what the observers' threads take, which the system counts; how they disturb the job's thread otherwise is
 not seen. The clock is the processor's time: other programs do not count, as long as they leave the job a core: what
-observers do so many times a second weighs more beside a job that gets less done. Telling comes out a little too high: of
-each kind the page keeps 20 events a second, and while it is on for half of the time, that half has all of them.
+observers do so many times a second weighs more beside a job that gets less done. Telling comes out a little too high:
+of each kind the page keeps 20 events a second, and while it is on for half of the time, that half has all of them.
 `--write` keeps a run in `bench/OVERHEAD.md`.
 """
 

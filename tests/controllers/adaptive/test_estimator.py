@@ -63,6 +63,16 @@ def test_what_nothing_has_shown_to_be_made_up_for_is_not_caught_up_with():
     assert estimator.surely_accrued(20.0) == pytest.approx(10.0)
 
 
+def test_as_much_at_another_pace_is_exact_and_at_the_same_pace_or_with_a_silence_it_is_not():
+    estimator = meter_from(10.0)
+    assert not estimator.is_exact(40.0, 20.0, pace=4.8), "the first has nothing to agree with"
+    assert estimator.is_exact(40.2, 20.0, pace=4.4)
+    assert not estimator.is_exact(40.2, 20.0, pace=4.4)
+    assert not estimator.is_exact(44.0, 20.0, pace=4.9), "another number"
+    estimator.silence = 2.0
+    assert not estimator.is_exact(44.0, 20.0, pace=5.5)
+
+
 def test_a_silence_that_was_all_made_up_for_teaches_how_deep_the_server_is():
     estimator = meter_from(silence=2.0)
     estimator.quota(499.5, 20.0, 50.0, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.controllers.adaptive.growth_probe import PaceCurve
-from headgate.controllers.adaptive.window import Block, WindowPhase
+from headgate.controllers.adaptive.window import Block, WindowPhase, usual_length
 
 pytestmark = pytest.mark.no_cover
 
@@ -24,10 +24,23 @@ def test_two_equal_distances_make_a_lattice():
 
 
 def test_turns_in_which_nothing_was_refused_are_not_seen_and_do_not_break_the_lattice():
-    turns = turns_at(0.0, 60.0, 240.3)
+    turns = turns_at(0.0, 67.0, 268.3)
     assert turns.sure == 1
-    assert turns.spacing == pytest.approx(60.1), "three of them tell the spacing three times as well"
+    assert turns.spacing == pytest.approx(67.1), "three of them tell the spacing three times as well"
     assert turns.spacing_error == pytest.approx(1.0 / 3.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "length"), [(8.9, 10.6, 10.0), (10.0, 14.0, 0.0), (9.0, 16.0, 0.0), (95.0, 130.0, 120.0)]
+)
+def test_a_length_is_taken_for_a_usual_one_if_it_is_the_only_one_that_it_can_be(low, high, length):
+    assert usual_length(low, high) == length
+
+
+def test_turns_about_a_usual_length_apart_are_that_length_apart():
+    turns = turns_at(0.0, 60.4)
+    assert (turns.spacing, turns.spacing_error) == (60.0, 1.0)
+    assert turns_at(0.0, 60.4, 120.7).sure == 1
 
 
 def test_a_distance_that_does_not_fit_begins_anew():
@@ -167,9 +180,9 @@ def test_calls_let_in_before_the_last_block_ended_are_not_the_cause_of_the_next(
 def test_a_first_block_teaches_a_window_of_about_its_length_and_the_average_as_quota():
     curve = PaceCurve()
     block = taught(told=False, curve=curve)
-    assert curve.window == pytest.approx(1.6 * 9.8)
+    assert curve.window == 20.0, "19.9 s give or take: a usual length"
     assert curve.penalty == 0.0
-    assert block.last_rate == pytest.approx(200.0 / 19.9)
+    assert block.last_rate == pytest.approx(200.0 / 20.0)
 
 
 def test_of_a_short_first_block_the_slow_start_before_it_is_half_forgiven():
@@ -229,6 +242,6 @@ def test_a_window_of_a_minute_is_kept_step_with(lab):
     world = lab.World(lab.FixedWindow(600, 60, phase=20.0))
     world.run(600)
     search = world.controller.models.search
-    assert search.block.window_phase.sure >= 1
-    assert search.block.window_phase.spacing == pytest.approx(60.0, rel=0.02)
-    assert search.curve.window == pytest.approx(60.0, rel=0.02)
+    assert search.block.window_phase.spacing == 60.0
+    assert search.curve.window == 60.0
+    assert search.curve.quota == pytest.approx(10.0, rel=0.02)

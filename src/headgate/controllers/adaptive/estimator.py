@@ -215,9 +215,14 @@ TOWARDS_LOW = 0.3
 """How far a refusal at rest moves what was known to the low end of the interval."""
 
 
+REPEATED, MOVED, SILENT = 0.015, 0.03, 0.1
+"""Averages closer than the first share are the same; paces further apart than the second are not. A silence of more
+than the third share of the time tells nothing."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class QuotaEstimator(Storable):
-    added = 2
+    added = 4
 
     depth: float = FIRST_DEPTH
     """Seconds of silence that the server makes up for."""
@@ -230,9 +235,14 @@ class QuotaEstimator(Storable):
     """Whether the last measurement seemed to have fallen, and only because nothing was made up for in a silence."""
     sizes: CallSizes | None = None
     """Where calls say what they take in tokens."""
+    average: float = 0.0
+    """Calls a second let in from the last refusal but one to the last; 0 before two of them."""
+    refused_pace: float = 0.0
+    """The pace at which the last one was sent."""
 
     def load_state(self, state: tuple[Any, ...]) -> None:
-        self.sizes = CallSizes() if len(state) == len(self.stored) else None
+        sizes_at = self.stored.index("sizes")
+        self.sizes = CallSizes() if len(state) > sizes_at and state[sizes_at] else None
         Storable.load_state(self, state)
 
     def note(self, ticket: Ticket) -> None:
@@ -249,6 +259,7 @@ class QuotaEstimator(Storable):
     def forget(self) -> None:
         """What was counted so far is of no use: the next refusal starts a new measurement."""
         self.since_seq, self.since_at, self.silence = -1, 0.0, 0.0
+        self.average = self.refused_pace = 0.0
 
     @property
     def started(self) -> bool:
@@ -281,6 +292,16 @@ class QuotaEstimator(Storable):
     def surely_accrued(self, until: float) -> float:
         """The same, without what nothing has shown yet to be made up for."""
         return self.accrued(until) - (min(self.silence, self.depth) if self.depth == FIRST_DEPTH else 0.0)
+
+    def is_exact(self, accepted: float, sent_at: float, pace: float) -> bool:
+        """Whether as much was let in as the last time though the pace that was refused is another: so it is the quota.
+
+        Where little accrues in advance the average moves with the pace.
+        """
+        average, before, pace_before = accepted / self.span(sent_at), self.average, self.refused_pace
+        self.average, self.refused_pace = average, pace
+        is_repeated = abs(average - before) < REPEATED * before and abs(pace - pace_before) > MOVED * pace_before
+        return is_repeated and self.silence < SILENT * self.span(sent_at)
 
     def quota(self, accepted: float, sent_at: float, known: float | None, looked: bool) -> float | None:
         """Calls a second, if there is enough to go by.

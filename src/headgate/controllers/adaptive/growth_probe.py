@@ -67,6 +67,9 @@ PENALTY_BUDGET = 0.035
 SWING, SLOW_SWING = 0.01, 0.03
 """How far below and above the quota the cubic starts and ends: before a quick look, and without one."""
 
+WINDOW_CALLS = 1.0
+"""Calls above what a window holds that the curve goes to at least, so that one more shows."""
+
 ROUGH_SWING, ROUGH_WINDOW_SWING = 0.1, 0.05
 """The same around a guess."""
 
@@ -100,6 +103,9 @@ LEAN, SHALLOW_LEAN = 0.2, 0.6
 
 EXACT = 0.02
 """Two measurements closer than this are the same number: a quota's are, the throughput at a cap wanders."""
+
+SETTLED = 2
+"""Measurements in a row that were the same number, after which looks are as rare as they may be."""
 
 GUESSED = 24.0
 """Calls after which to look whether a guess was too low."""
@@ -186,7 +192,7 @@ class PaceCurve(Storable):
             period = max(self.shortest(), self.period / 4.0)
         else:
             self.agreed += 1
-            period = self.period * 1.6
+            period = self._affordable() if self.exact >= SETTLED and not self.window else self.period * 1.6
         period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
         self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
 
@@ -268,10 +274,11 @@ class PaceCurve(Storable):
         self.age += dt
         if self.sharing.on:
             return self.sharing.grown(pace, dt, self.age, self.window)
-        way = self.age / self.half - 1.0
+        way, swing = self.age / self.half - 1.0, self.swing
         if self.window and way > 0.0:  # a long period below the quota is cheap, another one above it tells nothing more
             way = (self.age - self.half) / min(self.half, max(self.window, CREEP / self.quota, SHORTEST_CREEP))
-        return self.quota * (1.0 + self.swing * way * way * way)
+            swing = max(swing, min(WINDOW_CALLS / (self.quota * self.window), MOST_EXCESS))
+        return self.quota * (1.0 + swing * way * way * way)
 
     def excess(self, trip: float) -> float:
         """How far above the quota to look: far enough to be quick, not so far that many are refused at once."""
@@ -369,7 +376,7 @@ class GrowthProbe(Storable):
             if way < 0.5 * curve.window / curve.half:
                 return False
             full = curve.quota * curve.window * (1.0 + 0.6 * curve.swing)
-            return history.accepted(now - curve.window, now) > full + PROOF
+            return history.accepted(now - curve.window, now) > full + min(PROOF, 1.0 + 0.03 * full)
         surplus = curve.swing * curve.quota * curve.half * (way**4 - 1.0) / 4.0
         needed = max(2.0 * PROOF, ROUGH_PROOF * curve.quota) + curve.quota * min(estimator.silence, 1.0)
         return way > 1.2 and (way > 3.0 or surplus > needed)

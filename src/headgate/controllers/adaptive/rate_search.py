@@ -183,8 +183,7 @@ class RateSearch(Storable):
         news, skip = ticket.seq > self.cut_seq, 0.0
         in_a_row = 1 if self.block.window_phase.sure and self.curve.window else IN_A_ROW
         if floor >= LONG_FLOOR or self.history.refusals.streak(ticket.seq) >= in_a_row:
-            sought = self.phase is Phase.CLIMB and self.curve.window > 0.0 and floor >= LONG_FLOOR
-            if news and not sought:  # the end of the block will tell better what the window holds
+            if news:
                 self._measure(ticket, now)
             if self.phase is not Phase.BLOCK or floor > 0.0:
                 self.enter_block(floor, now)
@@ -224,11 +223,13 @@ class RateSearch(Storable):
             self.echoes += 1  # the window that was full is still the same one
             self.cruise_from(latest)
             return SKIP_WHEN_FULL
-        self.echoes, measured, calls, span = 0, None, 0.0, 1.0
+        self.echoes, measured, calls, span, is_sure = 0, None, 0.0, 1.0, False
         if estimator.started:
             calls, span = estimator.calls(self.history, seq, sent_at), estimator.span(sent_at)
             known = curve.quota if steady and not curve.rough and curve.agreed else None
             measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
+            is_sure = estimator.is_exact(calls, sent_at, pace) and phase is Phase.CRUISE and measured is not None
+            is_sure = is_sure and not (curve.sharing.on or curve.window or self.burst.single)
         if self._follow_log(ticket, calls / span, now):
             return SKIP_WHEN_FULL
         if measured is None and phase is Phase.START:
@@ -242,7 +243,7 @@ class RateSearch(Storable):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:
             curve.looked(self.growth_probe.surplus(curve, self.history, seq, sent_at))
-        quota, rough = self._judge(measured, calls, span, sent_at)
+        quota, rough = (calls / span, False) if is_sure else self._judge(measured, calls, span, sent_at)
         curve.learn(min(quota, pace), rough)
         if phase is Phase.START:
             curve.period = max(curve.shortest(), curve.window)
@@ -260,6 +261,8 @@ class RateSearch(Storable):
     def _follow_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
         """Go by what a log held at this refusal, where the server keeps one; ``accrued`` calls a second were let in."""
         curve, sizes = self.curve, self.estimator.sizes
+        if self.block.window_phase.sure and not curve.log:  # it turns
+            return False
         if self.burst.single or curve.sharing.on or (sizes is not None and sizes.tokens_are_counted):
             curve.log = 0.0
             return False

@@ -7,7 +7,7 @@
 A refusal comes back within a round trip and an answer may take long, so a probe that was
 not refused in time was let in. A short block is an empty bucket. A long one is a window
 that had to turn: what was let in from one turn to the next is its quota, and ``WindowPhase`` keeps
-step with it. Blocks of equal length whose rates differ are no windows, but a penalty.
+step with it. Where only one length that APIs use fits, that is the window's. Blocks of equal length whose rates differ are no windows, but a penalty.
 """
 
 from __future__ import annotations
@@ -24,6 +24,15 @@ LEAST_DOUBT = 0.03
 
 LONGEST_BLIND = 8.0
 """Seconds to wait without a probe; if the turn is further away, a good half of the way."""
+
+USUAL_LENGTHS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""Seconds over which APIs count calls."""
+
+
+def usual_length(low: float, high: float) -> float:
+    """The only usual length above ``low`` and up to ``high``; 0 where there is none, or more than one."""
+    fitting = [length for length in USUAL_LENGTHS if low < length <= high]
+    return fitting[0] if len(fitting) == 1 else 0.0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -58,12 +67,14 @@ class WindowPhase(Storable):
             return
         steps = max(1, round(distance / self.spacing)) if self.spacing else 1
         spacing, spacing_error = distance / steps, doubt / steps
+        spacing = usual_length(spacing - spacing_error, spacing + spacing_error) or spacing
         if self.spacing and abs(spacing - self.spacing) <= spacing_error + self.spacing_error and steps < 50:
             self.sure += 1
             if spacing_error < self.spacing_error:
                 self.spacing, self.spacing_error = spacing, spacing_error
         elif distance > 0.0:
-            self.spacing, self.spacing_error, self.sure = distance, doubt, 0
+            spacing = usual_length(distance - doubt, distance + doubt) or distance
+            self.spacing, self.spacing_error, self.sure = spacing, doubt, 0
 
     def hold(self, now: float, shortest: float) -> float:
         """Seconds to wait for the next turn, or for a probe when it is due at any moment."""
@@ -175,8 +186,11 @@ class Block(Storable):
         length, first = self.length, not self.last_length
         proven = length - 1.0 if self.told else self.refused_at - self.began_at
         turned_at = self.probe_at - 0.5 if self.told else (self.refused_at + self.probe_at) / 2.0
+        error = 0.5 if self.told else (self.probe_at - self.refused_at) / 2.0
         span = max(turned_at - self.reopened_at, 1e-3)
-        self.window_phase.saw(turned_at, 0.5 if self.told else (self.probe_at - self.refused_at) / 2.0)
+        usual = usual_length(span - error - self.window_phase.last_error, span + error + self.window_phase.last_error)
+        span = usual or span
+        self.window_phase.saw(turned_at, error)
         horizon = 3.0 * max(length, self.window_phase.spacing if self.window_phase.sure else curve.window)
         since = max(self.reopened_at, self.busy_from, turned_at - horizon)
         if since > self.reopened_at and not first:  # what was long ago, or idle, says nothing
@@ -187,7 +201,7 @@ class Block(Storable):
             quota = calls / span
         if sought and curve.window:
             quota = max(quota, accepted(turned_at - curve.window, turned_at) / curve.window)
-        if first and length < 0.5 * span:  # the slow start pulls the average down
+        if first and not usual and length < 0.5 * span:  # the slow start pulls the average down
             quota = sqrt(quota * max(quota, accepted(self.began_at - length, self.began_at) / length))
         punished, curve.penalty = curve.penalty > 0.0, 0.0
         about = (TOLD_EQUAL if self.told else EQUAL) * length
@@ -200,7 +214,7 @@ class Block(Storable):
         elif self.window_phase.sure:
             curve.window = self.window_phase.spacing
         else:
-            curve.window = max(0.97 * curve.window, proven, min(span, 1.6 * proven))
+            curve.window = usual or max(0.97 * curve.window, proven, min(span, 1.6 * proven))
         self.last_length = max(proven, 1e-9)
         self.reopened_at, self.reopened_seq = turned_at, self.probe_seq
         return quota, first

@@ -24,9 +24,7 @@ from ...core.policy import Ticket
 from .estimator import CallHistory
 from .growth_probe import PaceCurve
 from .state import Phase
-
-LENGTHS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds."""
+from .window import USUAL_LENGTHS
 
 KEPT, FEWEST, PROBES = 5, 3, 2
 """Refusals to judge by, at most and at least, and probes of each kind."""
@@ -64,6 +62,10 @@ SOON = 0.5
 """The share of a log's length within which another refusal comes too soon: it has let next to nothing go."""
 
 
+IN_DOUBT, MOST_IN_DOUBT = 0.01, 2.0
+"""The share of a log, and the calls at most, by which it may be fuller than the history of calls tells."""
+
+
 class Log(NamedTuple):
     length: float
     """Seconds."""
@@ -90,14 +92,14 @@ class Count:
     def before(cls, history: CallHistory, seq: int, sent_at: float, refused: bool, accrued: float = 0.0) -> Count:
         sends, total = history.sends, history.accepted_calls(0, seq)
         age = sent_at - sends.instants[0]
-        since = [sends.seq_at(sent_at - length) for length in LENGTHS if length < age]
-        beyond = len(LENGTHS) - len(since)
+        since = [sends.seq_at(sent_at - length) for length in USUAL_LENGTHS if length < age]
+        beyond = len(USUAL_LENGTHS) - len(since)
         let_in = [min(total, refused + history.accepted_calls(low, seq)) for low in since] + [total] * beyond
         sent = [min(seq - 1.0, seq - low) for low in since] + [seq - 1.0] * beyond
         return cls(sent_at, array("f", let_in), array("f", sent), age, accrued)
 
     def within(self, length: float, strict: bool) -> float:
-        return (self.sent if strict else self.let_in)[LENGTHS.index(length)]
+        return (self.sent if strict else self.let_in)[USUAL_LENGTHS.index(length)]
 
 
 @dataclass(slots=True, eq=False)
@@ -198,7 +200,7 @@ class WindowFit:
     def _explain(self, refusals: tuple[Count, ...]) -> Log | None:
         if len(refusals) < FEWEST:
             return None
-        tried = [length for length in LENGTHS if length <= refusals[-1].age]
+        tried = [length for length in USUAL_LENGTHS if length <= refusals[-1].age]
         logs = [log for length in tried for log in self._logs(refusals, length)]
         if not logs:
             return None
@@ -245,7 +247,8 @@ def known_log(curve: PaceCurve) -> Log | None:
 
 def full_until(curve: PaceCurve, history: CallHistory, seq: int) -> float:
     """When the log has room for the call after ``seq``: not evenly, as long as a search is in it."""
-    oldest = seq + 1.0 - (1.0 - curve.log_spare) * curve.log_calls
+    in_doubt = min(IN_DOUBT * curve.log_calls, MOST_IN_DOUBT)
+    oldest = seq + 1.0 - (1.0 - curve.log_spare) * curve.log_calls + in_doubt
     if not curve.log_strict:
         oldest -= history.refusals.between(oldest, seq)
     return history.sends.instant_of(oldest) + curve.log

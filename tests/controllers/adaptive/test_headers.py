@@ -13,7 +13,6 @@ from headgate.controllers.adaptive.headers import (
     LONGEST_BELIEF,
     MUTED,
     PATIENCE,
-    SLOWEST,
     TARGET,
     HeaderModel,
     HeaderReading,
@@ -147,22 +146,78 @@ def test_a_few_calls_in_a_second_are_heard_but_not_followed():
     assert not law.steers(1, 100.0)
 
 
-def test_a_window_shorter_than_the_answers_take_is_of_no_use():
-    law = HeaderModel()
-    told = Limit(limit=50, remaining=40, reset=1, window=1)
-    assert not law.read(HeaderReading((told,), Ticket(None, 10, 99.4, 0), SendLog(), 0.6, 0.05, 100.0))
-    assert law.muted_until == 100.0 + MUTED
+def told_late(law, remaining, seq, log, *, now, limit=50):
+    """A second's limit that is heard of most of a second later."""
+    told = Limit(limit=limit, remaining=remaining, reset=1, window=1)
+    log.mark(now - 0.8, seq)
+    return law.read(HeaderReading((told,), Ticket(None, seq, now - 0.8, 0), log, 0.8, 0.05, now))
 
 
-def test_a_short_window_that_refills_in_jumps_is_paced_just_below_its_limit():
-    law, remaining = HeaderModel(), 0
-    for n in range(11):
-        remaining = 50 if remaining < 10 else remaining - 24
-        heard(law, 50, remaining, 1, 1, seq=10 + n, now=100.0 + 0.3 * n)
+def test_a_window_shorter_than_the_answers_take_is_used_evenly_whatever_was_left_of_it():
+    law, log = HeaderModel(), SendLog()
+    for n in range(40):
+        assert told_late(law, (40 - n) % 50, 10 + n, log, now=100.0 + n / 40)
+    assert law.leads
+    for remaining in (0, 45):
+        law.remaining = remaining
+        assert law.pace(49, log, 101.0) == (pytest.approx(0.95 * 50, rel=0.04), NEVER)
+
+
+def test_a_bucket_that_fills_faster_than_answers_come_back_is_not_followed():
+    law, log = HeaderModel(), SendLog()
+    for n in range(8):
+        assert told_late(law, 49, 10 + n, log, now=100.0 + n / 10)
+    assert not law.leads
+    assert law.is_full
+
+
+def test_a_latency_that_wavers_does_not_change_how_a_short_window_is_followed():
+    law, told = HeaderModel(), Limit(limit=50, remaining=40, reset=1, window=1)
+    found = []
+    for n, latency in enumerate((0.4, 0.6, 0.4, 0.3, 0.2)):
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, 100.0 + n, 0), SendLog(), latency, 0.05, 100.5 + n))
+        found.append(law.late)
+    assert found == [False, True, True, True, False]
+
+
+def jumping(limit, seconds=16.5):
+    """A window of two seconds, used evenly."""
+    law, log = HeaderModel(), SendLog()
+    per_call = 2.0 / limit
+    for n in range(int(seconds / per_call)):
+        now = 100.0 + n * per_call
+        log.mark(now, 10 + n)
+        told = Limit(limit=limit, remaining=limit - 1 - n % limit, reset=2, window=2)
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, now, 0), log, 0.1, 0.05, now + 0.1))
+    return law, log, 10 + n
+
+
+@pytest.mark.parametrize("limit", [50, 300])
+def test_a_short_window_that_refills_in_jumps_is_used_evenly_however_many_answers_it_has(limit):
+    law, log, seq = jumping(limit)
     assert law.jumps >= 2.0
-    assert law.pace(20, SendLog(), 103.0) == (pytest.approx(0.95 * 50, rel=0.03), NEVER)
-    law.refused(99, 0, 0.0, 103.0)
-    assert law.pace(20, SendLog(), 103.0)[0] == pytest.approx(0.93 * 0.95 * 50, rel=0.03)
+    assert law.pace(seq, log, 117.0) == (pytest.approx(0.955 * limit / 2, rel=0.01), NEVER)
+
+
+def test_refusals_of_one_episode_are_taken_off_an_even_pace_once():
+    law, log, seq = jumping(50)
+    before, _ = law.pace(seq, log, 117.0)
+    for refused in (seq - 2, seq - 1, seq):
+        assert law.refused(refused, seq, 0.0, 117.0)
+    assert law.pace(seq, log, 117.0)[0] == pytest.approx(0.93 * before)
+    law.refused(seq + 5, seq + 5, 0.0, 117.0)
+    assert law.pace(seq, log, 117.0)[0] == pytest.approx(0.93 * 0.93 * before)
+
+
+def test_a_bucket_that_refills_within_a_second_does_not_jump():
+    """20 at once and 117 a second, told as 20 a second: it is whole again after every pause."""
+    law, log = HeaderModel(), SendLog()
+    for n in range(200):
+        now = 100.0 + 0.3 * n
+        log.mark(now, 10 + n)
+        told = Limit(limit=20, remaining=19 if n % 2 else 2, reset=1, window=1)
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, now, 0), log, 0.1, 0.05, now + 0.1))
+        assert law.jumps == 0.0
 
 
 # -- buckets --------------------------------------------------------------------------------------
@@ -183,7 +238,8 @@ def test_a_bucket_is_settled_at_a_third_faster_above_and_slower_below():
 
 def test_an_empty_bucket_fills_while_we_are_silent_so_it_does_not_stall_for_ever():
     law = bucket(0)
-    assert law.pace(10, SendLog(), 100.0) == (SLOWEST, NEVER)
+    rate, hold = law.pace(10, SendLog(), 100.0)
+    assert (1.0 / rate, hold) == (pytest.approx(10.0), NEVER), "the next call leaves once it has surely refilled"
     assert law.pace(10, SendLog(), 100.0 + 10.0 * TARGET)[0] == pytest.approx(10.0)
 
 

@@ -4,7 +4,7 @@
     a bucket   (``reset`` follows the fill level) settle at a third full: faster above, slower below;
                                                   hardly faster than it refills, if a burst was refused
     a log      (only what we sent is missing)     its limit over its window, evenly
-    a short window (refills in one jump)          an even pace just below its limit
+    a short window (refills in one jump)          the same, as is any that is shorter than answers take
 
 Which one it is shows in how remaining and reset move. What we sent after the answer that
 carried the header is taken off what it said remains. Budgets of other kinds (tokens), and
@@ -65,14 +65,21 @@ EVEN = 1.05
 SURELY_LOG, LOG_LEARNING = 0.8, 2.0
 """How surely it must be a log, and how much of what one window says about that is remembered."""
 
+JITTER = 0.25, 0.002
+"""How much closer together calls may come in than they were sent: shares of a round trip and of the window."""
+
 FRESH = 0.95
 """A window whose reset is further away than this share of it has just begun; a log may say so at any time."""
 
 EARLY = 0.5
 """So many calls more than are left are spread over a window, so that the last one is not late for it."""
 
-FULL = 8
-"""Answers in a row that make a budget full under load."""
+JUMP, ROUNDED = 0.4, 0.9
+"""A short one refills in a jump if so much more of its limit is back than a bucket refills meanwhile. Its window may be
+rounded up by so many seconds."""
+
+FULL, PROOF = 8, 3
+"""Answers in a row that make a budget full under load; so few prove it where a log would miss as many calls."""
 
 PLACES = 8
 """Answers that make it a limit on calls in flight."""
@@ -96,7 +103,7 @@ class HeaderReading(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
-    added = 5
+    added = 8
     not_stored = ("counted", "target")
 
     counted: str = "requests"
@@ -139,6 +146,12 @@ class HeaderModel(Storable):
     """The last call before bursts were given up: what is left may be plenty, but is judged over a shorter time too."""
     brim: float = 0.0
     """What was left where all is back within a call's time: a full bucket's burst, perhaps far below its limit."""
+    late: bool = False
+    """Whether answers take so long that what they say is left of a short window is long gone."""
+    sent_at: float = 0.0
+    """When the newest call that is heard of was sent."""
+    trim_seq: int = 0
+    """The last call before a refusal was taken off the pace: more refusals up to it say nothing new."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -181,14 +194,16 @@ class HeaderModel(Storable):
         _, ticket, sends, usual_latency, trip, now = reading
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
         first, self.trip = not self.seq, trip
+        passed, self.sent_at = max(0.0, ticket.sent_at - self.sent_at), ticket.sent_at
         reset_at = now - 0.5 * trip + reset
         if first:
             self.reset_at, self.window, self.gain_at = now + reset, max(reset, 1.0), now
         window = self.window = told.window or max(self.window, reset)
         self.vague += 0.1 * ((told.window is None and reset <= 0.0 and remaining < limit) - self.vague)
-        if SHORT * 2.0 > window < 2.0 * usual_latency or self.vague > 0.5:
+        if self.vague > 0.5:
             self.mute(now)
             return False
+        self.late = SHORT * 2.0 > window < (4.0 if self.late else 2.0) * usual_latency
         if window >= SHORT:
             as_window = abs(reset_at - self.reset_at) < 1.5
             off = abs(reset - (limit - remaining) * window / limit)
@@ -197,13 +212,15 @@ class HeaderModel(Storable):
         else:
             self.counts_down = 0.0
             if not first:
-                refilled = 1.5 * limit / window * (now - self.heard_at)
-                jumped = remaining - self.remaining > 0.4 * limit + refilled
-                self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.01)
+                jumped = remaining - self.remaining > limit * (JUMP + passed / (window - ROUNDED))
+                self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.5 * passed / window)
         spent = ticket.seq - sends.seq_at(ticket.sent_at - window)
-        as_log = abs(limit - spent - remaining) < 0.1 * limit + 1.0
-        if spent > 0.3 * limit:  # a bucket refills meanwhile, a log does not
-            learned = LOG_LEARNING * max(1.0 / limit, (now - self.heard_at) / window if as_log else 0.0)
+        self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
+        self.refills = self.refills or self.full >= FULL or (self.full >= PROOF and spent >= max(PROOF, 0.5 * limit))
+        is_near = abs(limit - spent - remaining) < min(0.1 * limit + 1.0, 0.4 * limit)
+        as_log = is_near and spent < limit + max(0.5, 0.02 * limit) and not self.refills
+        if spent > 0.3 * limit > 0.3:  # a bucket refills meanwhile, a log does not
+            learned = LOG_LEARNING * max(1.0 / limit, passed / window)
             self.is_log += min(0.1, learned) * (as_log - self.is_log)
         if as_log and spent > 0.1 * limit and reset > FRESH * window >= SHORT:  # nor has it just begun, as windows do
             self.is_log += 0.1 * (1.0 - self.is_log)
@@ -211,10 +228,8 @@ class HeaderModel(Storable):
         self.reset_at = min(reset_at, self.reset_at) if same else reset_at
         self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
         self.brim = remaining if reset * limit / window <= 1.0 else 0.0
-        self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
-        self.refills = self.refills or self.full >= FULL
         self.wrong *= 0.99
-        if self._is_bucket and not self.even_after:
+        if self.leads and self._is_bucket and not self.even_after:
             self._tune_bucket(now, usual_latency)
         return True
 
@@ -244,7 +259,11 @@ class HeaderModel(Storable):
     @property
     def leads(self) -> bool:
         """Whether what was heard is of use: a bucket of a few calls, in whole numbers, is too coarse."""
-        return self.seq > 0 and (self.counts_down > (0.3 if self.steered else 0.6) or self.limit >= SMALLEST_LIMIT)
+        if self.is_log > SURELY_LOG or self.jumps >= 2.0:
+            return self.seq > 0
+        if self.late or not self.seq:
+            return self.seq > 0 and not self.refills and self.limit >= SMALLEST_LIMIT
+        return self.limit >= SMALLEST_LIMIT or self.counts_down > (0.3 if self.steered else 0.6)
 
     # A budget too small to steer by still makes looks for more free: they need no refusal to begin or to end.
 
@@ -273,30 +292,35 @@ class HeaderModel(Storable):
         limit, window = self.limit, self.window
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
         if self.is_log > SURELY_LOG:  # it never fills up by waiting: what is left unused is lost
-            self._mend(1.0, now)
-            pace = self._at_least(limit / (window + self.trip) * self.trim)
-            return pace, NEVER if remaining >= 1.0 else log.instant_of(seq + 1 - limit) + window + self.trip
-        if self.counts_down > 0.5 or limit < SMALLEST_LIMIT:
+            full_until = log.instant_of(seq + 1 - limit) + self._loosened
+            return self._even_pace(now), NEVER if remaining >= 1.0 else full_until
+        if self.jumps < 2.0 and (self.counts_down > 0.5 or limit < SMALLEST_LIMIT):
             if left <= 0.0:  # it has turned since: count what we sent in the new one
                 left += ceil((1e-9 - left) / window) * window
                 remaining = limit - (seq - log.seq_at(now + left - window))
             if remaining < 1.0:
                 return self._at_least(limit / window), now + min(left, LONGEST_BELIEF) + 0.01
             return self._at_least((remaining + EARLY) / max(left, 0.2)), NEVER
-        if self.jumps >= 2.0:
-            self._mend(0.97, now)
-            return self._at_least(limit / window * self.trim), NEVER
+        if self.jumps >= 2.0 or self.late:
+            return self._even_pace(now), NEVER
         refilled = limit / window * max(0.0, now - self.heard_at)
         left = max(0.0, min(limit, self.remaining + refilled) - (seq - self.seq))
         gain = self.bucket_gain * min(4.0, (left / limit / self.target) ** 2)
         if self.brim and left >= 0.5 * self.brim:
             gain = max(gain, 1.0)
+        gain = max(gain, 1.0 / limit)  # one call asks again once it has surely refilled
         return self._at_least(limit / window * (min(gain, EVEN) if self.even_after else gain)), NEVER
 
-    def _mend(self, most: float, now: float) -> None:
-        """What a refusal has taken off an even pace comes back slowly."""
-        self.trim = min(most, self.trim + 0.005 * min(max(0.0, now - self.trimmed_at), 1.0))
+    def _even_pace(self, now: float) -> float:
+        """All of the limit, spread over its window. What a refusal has taken off it comes back slowly."""
+        self.trim = min(1.0, self.trim + 0.005 * min(max(0.0, now - self.trimmed_at), 1.0))
         self.trimmed_at = now
+        return self._at_least(self.limit / self._loosened * self.trim)
+
+    @property
+    def _loosened(self) -> float:
+        """Its window, for calls that come in closer together than they were sent."""
+        return self.window + min(JITTER[0] * self.trip + JITTER[1] * self.window, self.trip)
 
     @staticmethod
     def _at_least(rate: float) -> float:
@@ -314,7 +338,8 @@ class HeaderModel(Storable):
         if refused_seq <= self.even_after:
             return True
         self.wrong += 1.0
-        self.trim = max(0.05, 0.93 * self.trim)
+        if refused_seq > self.trim_seq:
+            self.trim, self.trim_seq = max(0.05, 0.93 * self.trim), seq
         if self.wrong > PATIENCE or (plenty and floor >= LONG_FLOOR):
             self.mute(now)
             return False

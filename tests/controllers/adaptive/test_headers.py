@@ -116,6 +116,14 @@ def test_a_window_that_has_turned_since_is_whole_again_but_for_what_was_sent_in_
     assert hold == NEVER
 
 
+def test_a_window_turns_when_it_said_to_the_call_and_not_when_the_answer_came():
+    law = HeaderModel()
+    for n in range(12):
+        told = Limit(limit=600, remaining=0, reset=30 - n, window=60)
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, 98.0 + n, 0), SendLog(), 2.0, 0.1, 100.0 + n))
+    assert law.pace(21, SendLog(), 111.0)[1] == pytest.approx(128.0, abs=0.1)
+
+
 def test_an_empty_window_holds_until_it_turns():
     law = counting_down(remaining=0)
     _, hold = law.pace(21, SendLog(), 111.0)
@@ -278,6 +286,22 @@ def test_a_burst_that_is_refused_while_a_bucket_has_plenty_is_the_last_one():
     assert law.pace(330, SendLog(), 125.5)[0] == pytest.approx(10.0 * EVEN), "about as fast as it refills"
     later = [law.refused(seq, seq, 1.0, 130.0) for seq in range(331, 337)]
     assert later == [True] * int(PATIENCE) + [False]
+
+
+def small_bucket(each, left):
+    """Two at once; calls leave so many seconds apart, and this is what their answers say is left."""
+    law = HeaderModel()
+    for n, remaining in enumerate([1] * 8 + left):
+        told = Limit(limit=2, remaining=remaining, reset=1, window=1)
+        sent_at = 100.0 + n * each
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, sent_at, 0), SendLog(), 0.1, 0.1, sent_at + 0.1))
+    return law
+
+
+def test_two_calls_that_come_in_together_do_not_make_a_small_bucket_empty():
+    assert not small_bucket(0.04, [0, 1, 0, 0, 0]).is_spent
+    assert small_bucket(0.04, [0, 1, 0, 0, 0, 0]).is_spent
+    assert small_bucket(0.5, [0]).is_spent, "they cannot have come in together"
 
 
 # -- of no use ------------------------------------------------------------------------------------

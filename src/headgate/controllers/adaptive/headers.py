@@ -81,6 +81,9 @@ rounded up by so many seconds."""
 FULL, PROOF = 8, 3
 """Answers in a row that make a budget full under load; so few prove it where a log would miss as many calls."""
 
+SPENT = 4
+"""Answers in a row that make a bucket empty, where calls leave so quickly that some come in together by chance."""
+
 PLACES = 8
 """Answers that make it a limit on calls in flight."""
 
@@ -103,7 +106,7 @@ class HeaderReading(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
-    added = 8
+    added = 9
     not_stored = ("counted", "target")
 
     counted: str = "requests"
@@ -148,6 +151,8 @@ class HeaderModel(Storable):
     """What was left where all is back within a call's time: a full bucket's burst, perhaps far below its limit."""
     late: bool = False
     """Whether answers take so long that what they say is left of a short window is long gone."""
+    spent: int = 0
+    """Answers in a row that say that nothing is left; one that could not come in with another counts as enough."""
     sent_at: float = 0.0
     """When the newest call that is heard of was sent."""
     trim_seq: int = 0
@@ -195,9 +200,9 @@ class HeaderModel(Storable):
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
         first, self.trip = not self.seq, trip
         passed, self.sent_at = max(0.0, ticket.sent_at - self.sent_at), ticket.sent_at
-        reset_at = now - 0.5 * trip + reset
+        reset_at = ticket.sent_at + 0.5 * trip + reset
         if first:
-            self.reset_at, self.window, self.gain_at = now + reset, max(reset, 1.0), now
+            self.reset_at, self.window, self.gain_at = reset_at, max(reset, 1.0), now
         window = self.window = told.window or max(self.window, reset)
         self.vague += 0.1 * ((told.window is None and reset <= 0.0 and remaining < limit) - self.vague)
         if self.vague > 0.5:
@@ -216,6 +221,7 @@ class HeaderModel(Storable):
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.5 * passed / window)
         spent = ticket.seq - sends.seq_at(ticket.sent_at - window)
         self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
+        self.spent = self.spent + (1 if passed < trip else SPENT) if remaining < 1.0 else 0
         self.refills = self.refills or self.full >= FULL or (self.full >= PROOF and spent >= max(PROOF, 0.5 * limit))
         is_near = abs(limit - spent - remaining) < min(0.1 * limit + 1.0, 0.4 * limit)
         as_log = is_near and spent < limit + max(0.5, 0.02 * limit) and not self.refills
@@ -275,7 +281,7 @@ class HeaderModel(Storable):
     @property
     def is_spent(self) -> bool:
         """Nothing is left of a bucket."""
-        return self.refills and self.remaining < 1.0 and not self.leads
+        return self.refills and self.spent >= SPENT and not self.leads
 
     @property
     def told_rate(self) -> float:

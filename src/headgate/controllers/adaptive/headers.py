@@ -84,6 +84,9 @@ FULL, PROOF = 8, 3
 SPENT = 4
 """Answers in a row that make a bucket empty, where calls leave so quickly that some come in together by chance."""
 
+SAME_TURN = 1.5
+"""Seconds within which two answers speak of the same turn of a window: resets are rounded."""
+
 PLACES = 8
 """Answers that make it a limit on calls in flight."""
 
@@ -106,7 +109,7 @@ class HeaderReading(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
-    added = 9
+    added = 12
     not_stored = ("counted", "target")
 
     counted: str = "requests"
@@ -157,6 +160,11 @@ class HeaderModel(Storable):
     """When the newest call that is heard of was sent."""
     trim_seq: int = 0
     """The last call before a refusal was taken off the pace: more refusals up to it say nothing new."""
+    sway: float = 0.0
+    """Seconds by which a turn moves more from answer to answer when it is timed by them than by their calls."""
+    turn_by_answer: float = 0.0
+    turn_by_call: float = 0.0
+    """The turn that the last answer spoke of."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -195,12 +203,24 @@ class HeaderModel(Storable):
         self.seq, self.limit = 0, told.limit or 0.0
         return True
 
+    def _reset_at(self, by_call: float, by_answer: float) -> float:
+        """When the window turns: by the side from which the same turn is seen at the same instant.
+
+        Servers count the seconds when a call comes in or when they answer, and some name the instant itself. Where
+        that cannot be told, as answers take equally long, it is the later one.
+        """
+        swayed, moved = abs(by_answer - self.turn_by_answer), abs(by_call - self.turn_by_call)
+        if moved < SAME_TURN:
+            self.sway += 0.05 * (swayed - moved - self.sway)
+        self.turn_by_call, self.turn_by_answer = by_call, by_answer
+        return by_call if self.sway > 0.0 else by_answer
+
     def _follow(self, told: Limit, reading: HeaderReading) -> bool:
         _, ticket, sends, usual_latency, trip, now = reading
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
         first, self.trip = not self.seq, trip
         passed, self.sent_at = max(0.0, ticket.sent_at - self.sent_at), ticket.sent_at
-        reset_at = ticket.sent_at + 0.5 * trip + reset
+        reset_at = self._reset_at(ticket.sent_at + 0.5 * trip + reset, now - 0.5 * trip + reset)
         if first:
             self.reset_at, self.window, self.gain_at = reset_at, max(reset, 1.0), now
         window = self.window = told.window or max(self.window, reset)
@@ -210,7 +230,7 @@ class HeaderModel(Storable):
             return False
         self.late = SHORT * 2.0 > window < (4.0 if self.late else 2.0) * usual_latency
         if window >= SHORT:
-            as_window = abs(reset_at - self.reset_at) < 1.5
+            as_window = abs(reset_at - self.reset_at) < SAME_TURN
             off = abs(reset - (limit - remaining) * window / limit)
             if not as_window or off > COARSE[0] + COARSE[1] * window:  # else it may be either, with its reset rounded
                 self.counts_down += 0.1 * (as_window - self.counts_down)
@@ -230,7 +250,7 @@ class HeaderModel(Storable):
             self.is_log += min(0.1, learned) * (as_log - self.is_log)
         if as_log and spent > 0.1 * limit and reset > FRESH * window >= SHORT:  # nor has it just begun, as windows do
             self.is_log += 0.1 * (1.0 - self.is_log)
-        same = reset_at - self.reset_at < 1.5 and now < self.reset_at
+        same = reset_at - self.reset_at < SAME_TURN and now < self.reset_at
         self.reset_at = min(reset_at, self.reset_at) if same else reset_at
         self.seq, self.heard_at, self.remaining, self.limit = ticket.seq, now, remaining, max(limit, remaining)
         self.brim = remaining if reset * limit / window <= 1.0 else 0.0

@@ -7,7 +7,8 @@
 A refusal comes back within a round trip and an answer may take long, so a probe that was
 not refused in time was let in. A short block is an empty bucket. A long one is a window
 that had to turn: what was let in from one turn to the next is its quota, and ``WindowPhase`` keeps
-step with it. Where only one length that APIs use fits, that is the window's. Blocks of equal length whose rates differ are no windows, but a penalty.
+step with it. Where one length that APIs use fits, and no other, it is the window's. Blocks of equal
+length whose rates differ are no windows, but a penalty.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.controllers.adaptive import AdaptiveSettings
-from headgate.controllers.adaptive.concurrency import LatencyModel
 from headgate.controllers.adaptive.estimator import MARKS, RUNS, RefusalLog, SendLog
+from headgate.controllers.adaptive.latency_model import LatencyModel
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.core.policy import Ticket

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
 from headgate.controllers.adaptive.call_sizes import CallSizes
-from headgate.controllers.adaptive.concurrency import ConcurrencyCap, LatencyModel
+from headgate.controllers.adaptive.concurrency import ConcurrencyCap
 from headgate.controllers.adaptive.estimator import (
     RESTING_MARKS,
     Burst,
@@ -24,6 +24,7 @@ from headgate.controllers.adaptive.estimator import (
 )
 from headgate.controllers.adaptive.growth_probe import GrowthProbe, PaceCurve
 from headgate.controllers.adaptive.headers import HeaderModel
+from headgate.controllers.adaptive.latency_model import LatencyModel
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.controllers.adaptive.sharing_detector import SharingDetector

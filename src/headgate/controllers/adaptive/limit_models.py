@@ -1,8 +1,8 @@
 """The kinds of limit a server can have, asked in order of what is surest.
 
 headers.py       the server says what is left: follow it while it proves right
-concurrency.py   refused at one depth, or only in a crowd: hold the depth, leave the pace free;
-                 served, but slower and slower: hold less in flight
+concurrency.py   refused at one depth, or only in a crowd: hold the depth, leave the pace free
+latency_model.py served, but slower and slower: hold less in flight
 rate_search.py   refused at some pace: measure the quota and hold it
 """
 
@@ -17,8 +17,9 @@ from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.policy import Cost, Ticket, requests_of
 from ...core.signal import CALLS_BY_TOKENS, Limit
 from .call_sizes import CallSizes, tokens_of
-from .concurrency import SHALLOW, ConcurrencyCap, LatencyModel, Verdict
+from .concurrency import SHALLOW, ConcurrencyCap, Verdict
 from .headers import PLACES, HeaderModel, HeaderReading
+from .latency_model import LatencyModel
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, RateSearch
 from .state import STEADY, Phase, Storable
 from .trace import Step

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.controllers.adaptive.concurrency import FIRST_SHARE, TO_JUDGE, TRIAL, TRIAL_CALLS, ConcurrencyCap, Verdict
+from headgate.controllers.adaptive.concurrency import (
+    FIRST_SHARE,
+    TO_JUDGE,
+    TRIAL,
+    TRIAL_CALLS,
+    TRY_CALLS,
+    ConcurrencyCap,
+    Verdict,
+)
 from headgate.controllers.adaptive.growth_probe import BUDGET
 from headgate.lab.experiment import decision_text
 
@@ -85,14 +93,61 @@ def test_a_cap_of_two_is_one_only_if_nothing_deeper_is_let_in(deepest, verdict):
 # -- more -----------------------------------------------------------------------------------------
 
 
-def grown(cap, seconds):
-    cap.grow(seconds, cap.cap, cap.cut_seq, 0.1)
+def grown(cap, seconds, calls=0, trip=0.01):
+    """The cap after so many seconds at it, in which so many calls left."""
+    cap.grow(seconds, cap.cap, cap.cut_seq + calls, trip)
     return cap.cap
 
 
 def test_tries_double_while_they_succeed():
     cap = capped()
-    assert [grown(cap, 3.1), grown(cap, 3.1), grown(cap, 0.6), grown(cap, 0.6)] == [17, 19, 23, 31]
+    assert [grown(cap, 3.1), *(grown(cap, 0.6, 2 * TRY_CALLS) for _ in range(3))] == [17, 19, 23, 31]
+
+
+def test_a_try_succeeds_after_some_calls_and_not_before():
+    cap = capped()
+    assert [grown(cap, 3.1), grown(cap, 0.6, TRY_CALLS - 1), grown(cap, 0.1, 2 * TRY_CALLS)] == [17, 17, 19]
+
+
+def test_a_first_try_takes_longer_where_answers_under_way_hide_that_the_server_is_full():
+    cap = capped()
+    grown(cap, 3.1)
+    assert grown(cap, 1.0, 20, trip=0.1) == 17
+    assert grown(cap, 9.0, 8 * TRY_CALLS, trip=0.1) == 19
+
+
+def test_a_try_goes_on_for_a_period_where_the_cap_refused_what_was_fine():
+    cap = capped()
+    misses(cap, 1)
+    assert [grown(cap, 3.1), grown(cap, 2.9, 100), grown(cap, 0.2, 100)] == [16, 16, 18]
+
+
+def test_the_depth_at_which_a_try_is_refused_tells_the_cap():
+    cap = capped()
+    grown(cap, 3.1)
+    for _ in range(3):
+        grown(cap, 0.6, 2 * TRY_CALLS)
+    assert (cap.fine, cap.cap) == (23, 31)
+    cap.refused(cap.cut_seq + 5, 500, 40.0, 1.5, 2.0, depth=28, trip=0.01)
+    assert (cap.fine, cap.cap, cap.too_deep) == (27, 27, 0)
+
+
+def test_the_call_that_leaves_as_a_try_begins_may_be_refused_in_place_of_the_next():
+    cap = capped()
+    cap.grow(3.1, 16, 200, 0.01)
+    assert cap.cap == 17
+    cap.refused(200, 201, 40.0, 1.5, 2.0, depth=15)
+    assert cap.cap == 16
+
+
+def test_a_silence_costs_less_where_answers_take_long():
+    periods = []
+    for latency in (0.05, 5.0):
+        cap = capped()
+        grown(cap, 3.1)
+        cap.refused(cap.cut_seq + 1, 500, 4000.0, 1.5, 2.0, floor=1.0, latency=latency)
+        periods.append(cap.period)
+    assert periods[0] > 2.0 * periods[1]
 
 
 def test_nothing_more_is_tried_before_the_period_is_over_or_while_the_cap_is_not_used():
@@ -129,12 +184,43 @@ def test_where_calls_are_few_the_first_try_that_fails_is_paid_for_at_once():
 # -- less -----------------------------------------------------------------------------------------
 
 
-def test_a_cap_that_fell_is_followed_by_one_and_then_by_quarters():
+def test_a_cap_that_fell_is_followed_by_one_and_then_ever_faster():
     cap, seen = capped(40), []
-    for _ in range(4):
+    for _ in range(3):
         misses(cap, 1)
         seen.append(cap.cap)
-    assert seen == [39, 29, 21, 15]
+    assert seen == [39, 29, 16]
+
+
+def test_a_cap_that_fell_is_found_between_what_is_fine_and_what_was_refused():
+    cap = capped(40)
+    misses(cap, 2)
+    assert (cap.fine, cap.too_deep) == (29, 39)
+    assert [grown(cap, 0.6, 2 * TRY_CALLS) for _ in range(3)] == [34, 36, 36]
+    assert (cap.fine, cap.too_deep) == (36, 0)
+
+
+def test_refusals_long_after_each_other_are_of_others_who_share_it():
+    cap = capped(40)
+    misses(cap, 1)
+    cap.refused(cap.cut_seq + 50, cap.cut_seq + 50, 40.0, 1.5, 2.0)
+    assert (cap.fine, cap.too_deep) == (29, 0)
+
+
+def test_what_grew_far_and_refuses_it_at_once_was_a_bucket():
+    cap = capped()
+    grown(cap, 3.1)
+    for _ in range(3):
+        grown(cap, 0.6, 2 * TRY_CALLS)
+    cap.refused(cap.cut_seq + 5, cap.cut_seq + 5, 40.0, 1.5, 2.0, depth=28)
+    assert misses(cap, 2) == [Verdict.MINE, Verdict.LET_GO]
+
+
+def test_a_trial_refused_far_below_the_cap_is_over():
+    cap = ConcurrencyCap()
+    cap.suspect(40, 39, 0, 100, 1.0)
+    cap.suspect(40, 39, 0, 100, 1.0)
+    assert cap.refused(101, 105, 40.0, 1.5, 2.0, depth=20) is Verdict.NOT_MINE
 
 
 def test_refusals_of_calls_sent_before_the_last_cut_change_nothing():
@@ -143,9 +229,9 @@ def test_refusals_of_calls_sent_before_the_last_cut_change_nothing():
     assert (cap.cap, cap.misses) == (16, 0)
 
 
-def test_a_cap_refused_five_times_where_it_was_fine_is_let_go_and_rested():
+def test_a_cap_refused_again_and_again_where_it_was_fine_is_let_go_and_rested():
     cap = capped()
-    assert misses(cap, 5) == [Verdict.MINE] * 4 + [Verdict.LET_GO]
+    assert misses(cap, 4) == [Verdict.MINE] * 3 + [Verdict.LET_GO]
     assert not cap.on
     assert {cap.suspect(16, 15, 0, 200, 61.9) for _ in range(6)} == {Verdict.NOT_MINE}
     assert [cap.suspect(16, 15, 0, 200, 62.1) for _ in range(2)][-1] is Verdict.MINE
@@ -232,3 +318,21 @@ def test_a_cap_that_goes_on_being_refused_where_it_was_fine_was_none():
 
 def test_refusals_of_tries_never_let_a_cap_go():
     assert set(refused_once_in_thirty(trying=True)) == {Verdict.MINE}
+
+
+def test_a_cap_of_two_is_found_by_the_first_volley_and_the_refusal_after_it(lab):
+    for seed in range(4):
+        world = lab.World(lab.AtOnce(2), service=0.3, seed=seed)
+        world.run(12)
+        cap = world.controller.models.concurrency
+        assert (cap.on, cap.found) == (True, 2), f"seed {seed}"
+
+
+def test_a_cap_that_doubles_is_used_soon(lab):
+    server = lab.AtOnce(8)
+    world = lab.World(server, service=0.5)
+    world.run(120)
+    assert world.controller.models.concurrency.cap in (8, 9)
+    server.amount = 16
+    world.run(180)
+    assert world.controller.models.concurrency.fine >= 14

@@ -2,9 +2,11 @@
 
 ``ConcurrencyCap`` tells a cap on calls in flight from a quota, and keeps just below it. A quota refuses at any depth. A
 cap always refuses at the same one, and never lets a deeper call in: that shows at once where it is deep. A shallow one
-is blurred by the calls that are under way, and shows in that those it refuses are crowded, and those it lets in at the
-same pace are not. Then the pace is left free and the depth is held; a little more is tried every period, as the budget
-of refusals allows, and soon twice as much while tries succeed.
+is blurred by the calls that are under way, and shows in that as many were let in of the first volley, or that those it
+refuses are crowded, and those it lets in at the same pace are not. Then the pace is left free and the depth is held; a
+little more is tried every period, as the budget of refusals allows, and at once twice as much while tries succeed. The
+depth at which a try is refused tells where the cap is now; one that fell is sought between what is fine and what was
+refused.
 
     off --refused at one depth, or in a crowd, again and again--> on --refused where it was fine--> off for a while
 """
@@ -14,10 +16,10 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from enum import Enum
-from math import log
+from math import exp, log
 
 from ...core.decision import NEVER
-from .growth_probe import BUDGET, PENALTY_BUDGET
+from .growth_probe import BUDGET
 from .state import Storable, no_singles
 
 SHALLOWEST, SHALLOW = 2, 8
@@ -56,10 +58,27 @@ MOST_REFUSED, TO_JUDGE = 0.012, 10
 """A cap that is kept is refused less often than this share of the calls, tries apart; judged from so many on."""
 
 SHRINK, SOONER = 0.75, 0.7
-"""What is left of a cap that refuses where it was fine, and of the period until more is tried: others may share it."""
+"""What is left of a cap that refuses again where it was fine, and its square the third time; and of the period until
+more is tried: others may share it."""
 
-SHRUNK, SETTLED = 0.85, 8.0
-"""The share of a cap below which it has shrunk, and the period, in seconds, at which others who shared it are gone."""
+TRY_CALLS, SHORTEST_TRY, TRY_TRIPS = 8, 0.5, 4.0
+"""Calls that leave, seconds, and trips of a refusal, after which a try that was not refused has succeeded."""
+
+UNDER_WAY, MOST_UNDER_WAY = 0.7, 8.0
+"""The share of the calls of a trip by which the depth of a refusal exceeds the cap: their places are free already, and
+the answers under way. So many of them let in a call beyond the cap, and a first try takes longer to tell."""
+
+SILENT = 0.02
+"""The share of the work that may be lost to the silences that tries are answered with."""
+
+AT_ONCE = 1
+"""Turns of the calls in flight within which a cap that fell refuses again; later it is others who share it."""
+
+CLIMB = 4
+"""A try that succeeded and went further by so much ends a climb."""
+
+ROOM = 16
+"""Between a cap that is fine and one that is refused a try is worth it where they differ by this part, and by one."""
 
 TRIAL, TRIAL_CALLS = 2, 32
 """Refusals in the first period at a cap that end it (the first may mean that it is one less); its calls at least."""
@@ -78,7 +97,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ConcurrencyCap(Storable):
-    added = 2
+    added = 4
 
     age: float = 0.0
     """Seconds spent at the cap since it last moved."""
@@ -111,6 +130,10 @@ class ConcurrencyCap(Storable):
     """The cap as the server's headers state it; 0 where they do not."""
     trial: int = 0
     """Refusals that still speak for another cap, in the first period of one; 0 when it is over."""
+    too_deep: int = 0
+    """The least cap known to be refused, while there is room for a try below it; else 0."""
+    climbed: bool = False
+    """Whether tries in a row have succeeded since the last period that began without one."""
 
     def hear(self, places: int, latest: int, now: float) -> None:
         """The server says how many places it has: no more is tried than that."""
@@ -150,54 +173,81 @@ class ConcurrencyCap(Storable):
         self.let_in, self.let_in_at = array("f"), 0
 
     def grow(self, dt: float, depth: int, seq: int, trip: float) -> bool:
-        """A call leaves as number ``depth``; after a period at the cap, try a little more.
+        """A call leaves as number ``depth``; try a little more after a period, or at once between two known caps.
 
-        True where it is time to ask whether it is one: a trial ends, or it had to shrink and refuses tries alone since.
+        True where a trial ends, and it is time to ask whether it is a cap.
         """
         if depth < self.cap - 1 or self.told:
             return False
         self.age += dt
-        trying = self.cap > self.fine
         if self.trial and seq - self.refused_since < TRIAL_CALLS:
             return False
-        if self.age <= (max(0.5, 4.0 * trip) if trying and self.step > 1 else self.period):
+        trying, calls = self.cap > self.fine, seq - self.cut_seq
+        under_way = min(trip * calls / self.age, MOST_UNDER_WAY) if self.step == 1 and self.age else 0.0
+        is_tried = calls >= TRY_CALLS * exp(under_way) and self.age > max(SHORTEST_TRY, TRY_TRIPS * trip)
+        is_quick = bool(self.too_deep) or (trying and not self.misses)
+        if self.age <= self.period and not (is_tried and is_quick):
             return False
-        shrunk = self.fine < SHRUNK * self.found and not self.misses and self.period > SETTLED
-        doubted, self.trial = shrunk or bool(self.trial), 0
-        self.step = 2 * self.step if trying else 1
-        self.fine = self.cap
-        self.cap += max(self.step, self.cap // 50)
-        self.misses = 0 if trying else self.misses
-        self.age, self.cut_seq = 0.0, seq
-        return doubted
+        on_trial, self.trial = bool(self.trial), 0
+        if self.too_deep:
+            self._leave_room(self.too_deep, self.cap)
+            self.step = max(0, self.too_deep - self.cap) // 2
+        else:
+            self.misses, self.climbed = (0, self.step >= CLIMB) if trying else (self.misses, False)
+            self.step = 2 * self.step if trying else 1
+        self.fine, self.cap = self.cap, self.cap + self.step
+        self.age, self.cut_seq = 0.0, seq - 1  # that call may be overtaken, and refused in place of the next
+        return on_trial
 
-    def refused(self, seq: int, latest: int, throughput: float, cost: float, now: float, floor: float = 0.0) -> Verdict:
-        """A refusal while the cap is on, for ``floor`` seconds."""
+    def refused(
+        self,
+        seq: int,
+        latest: int,
+        throughput: float,
+        cost: float,
+        now: float,
+        floor: float = 0.0,
+        depth: int = 10**9,
+        trip: float = 0.0,
+        latency: float = 0.0,
+    ) -> Verdict:
+        """A refusal while the cap is on, for ``floor`` seconds, of a call that left at ``depth``."""
         if seq <= self.cut_seq:
             return Verdict.MINE
         if self.trial:
-            return self._refused_on_trial(latest, now)
+            return self._refused_on_trial(depth, latest, now)
         trying = self.cap > self.fine
         self.refusals += not trying
         too_many = self.refusals >= TO_JUDGE and self.refusals > MOST_REFUSED * (seq - self.refused_since)
         if trying and not too_many:
             self.misses = max(0, self.misses - 1)
-            self.cap = self.fine
-            affordable = max(cost / (BUDGET * max(0.1, throughput)), floor / PENALTY_BUDGET)
+            too_deep = min(self.cap, max(depth, self.fine) + 1)
+            self.cap = self.fine = max(self.fine, int(min(depth, self.cap - 1) - UNDER_WAY * throughput * trip))
+            affordable = max(
+                cost / (BUDGET * max(0.1, throughput)), floor * floor / (floor + 2.0 * latency or 1.0) / SILENT
+            )
             self.period = max(min(self.period * 1.6, affordable), FIRST_PERIOD, FIRST_SHARE * affordable)
         else:
+            fell = seq - self.cut_seq <= AT_ONCE * self.cap
+            too_deep = self.cap if fell else 0
             self.misses += 1
-            shrunk = max(1, min(self.cap - 1, int(SHRINK * self.cap)) if self.misses > 1 else self.cap - 1)
+            too_many = too_many or (fell and self.climbed and self.misses > 1)  # a bucket lets in what it has saved up
+            shrunk = max(1, min(self.cap - 1, int(self.cap * SHRINK ** (self.misses - 1))))
             if too_many or self.misses > MISSES or 4 * shrunk < self.found or self.cap == 1:
                 return self.let_go(now)
             self.cap = self.fine = shrunk
             self.period = max(FIRST_PERIOD, SOONER * self.period)
+        self._leave_room(too_deep, self.fine)
         self.step, self.age, self.cut_seq = 1, 0.0, latest
         return Verdict.MINE
 
-    def _refused_on_trial(self, latest: int, now: float) -> Verdict:
+    def _leave_room(self, too_deep: int, fine: int) -> None:
+        """Remember a cap that was refused, if there is room for a try below it."""
+        self.too_deep = too_deep if too_deep - fine > 1 + fine // ROOM else 0
+
+    def _refused_on_trial(self, depth: int, latest: int, now: float) -> Verdict:
         """A quota refuses in the first period again, and not only at the cap."""
-        self.trial -= 1
+        self.trial = self.trial - 1 if depth >= self.cap - _blur(self.cap) else 0
         if not self.trial:
             self.let_go(now)
             return Verdict.NOT_MINE
@@ -230,7 +280,7 @@ class ConcurrencyCap(Storable):
         seen = self.depths[-2 - doubts :]
         low, high = min(seen), max(seen)
         equal = high - low <= (0 if depth < SHALLOW else max(1, int(NEARLY * depth)))
-        blur = 2 + high // 8 if low > SHALLOWEST else 0
+        blur = _blur(high) if low > SHALLOWEST else 0
         if len(seen) < 2 + doubts or low < SHALLOWEST or not equal or deepest > high + blur:
             return Verdict.NOT_MINE
         return self._begin(low, latest)
@@ -239,6 +289,11 @@ class ConcurrencyCap(Storable):
         self.on = True
         self.cap = self.fine = self.found = cap
         self.period, self.age, self.misses, self.step, self.cut_seq = FIRST_PERIOD, 0.0, 0, 1, latest
-        self.refusals, self.refused_since = 0, latest
+        self.refusals, self.refused_since, self.too_deep, self.climbed = 0, latest, 0, False
         self.evidence, self.trial = 0.0, TRIAL if cap > SHALLOWEST else 1
         return Verdict.MINE
+
+
+def _blur(depth: int) -> int:
+    """By how much the depth of a refusal may differ from the cap: calls overtake each other, answers are under way."""
+    return 2 + depth // 8

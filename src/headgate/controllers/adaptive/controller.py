@@ -170,8 +170,8 @@ class Adaptive(Controller):
         if signal.outcome is not OK:
             return self._not_served(ticket, signal, latency, now)
         self.done += 1
-        if ticket.depth > self.deepest:
-            self.deepest = ticket.depth
+        if ticket.depth > self.deepest and (models is None or ticket.seq > models.search.burst.volley):
+            self.deepest = ticket.depth  # of the calls of a volley the last ones may have arrived first
         if models is None:
             return 0.0
         if not ticket.seq % models.latency_model.every and models.served(ticket, latency, self.done, now):

@@ -28,8 +28,8 @@ from .window_fit import full_until
 CAPPED_HEADROOM = 4.0
 """At a cap on calls in flight the pace is this many times what gets done, so that it does not limit."""
 
-TURNS = 2.0
-"""After so many times the calls in flight, those of the last cut are gone."""
+TURNS, HALF = 2.0, 0.5
+"""After so many times the calls in flight, those of the last cut are gone; and half of those that were deep."""
 
 DOUBTED = 1000
 """Refused by a budget that is full, it says: so many more answers must say so before that is news again."""
@@ -94,7 +94,7 @@ class LimitModels(Storable):
         self.search.history.sends.mark(now, seq)
         if self.concurrency.on:
             passed = self.concurrency.grow(dt, depth, seq, self.search.trip)
-            if passed and self.search.history.lately(self.search.pace, now) < HELD * self.search.curve.quota:
+            if passed and self._is_held_back(now):
                 self.concurrency.let_go(now)
                 self.search.cruise_from(seq)
                 self.search.trace.note(now, Step.NOT_A_CAP, pace=self.search.pace)
@@ -102,6 +102,14 @@ class LimitModels(Storable):
             if self.header_model.is_full and self.search.phase is Phase.CRUISE:
                 self.search.look(now, seq)
             self.search.grow(dt, now, seq, self.latency_model.mean or inf)
+
+    def _is_held_back(self, now: float) -> bool:
+        """Whether a cap passed its trial because less gets done than the quota that was measured; what is guessed of a
+        deep one, or measured of one that is shared, may be too much."""
+        search, curve = self.search, self.search.curve
+        if curve.sharing.on or (curve.rough and self.concurrency.cap > SHALLOW):
+            return False
+        return search.history.lately(search.pace, now) < HELD * curve.quota
 
     def verdict(self, seq: int, depth: int, now: float) -> tuple[float, float, float]:
         """The pace, the instant before which nothing starts, and the calls in flight at most."""
@@ -204,9 +212,13 @@ class LimitModels(Storable):
         verdict = Verdict.NOT_MINE
         if concurrency.on:
             throughput = search.history.lately(search.pace, now)
-            verdict = concurrency.refused(ticket.seq, latest, throughput, search.curve.cost, now, floor)
+            cost, depth, trip, usual = search.curve.cost, ticket.depth, search.trip, self.latency_model.mean
+            verdict = concurrency.refused(ticket.seq, latest, throughput, cost, now, floor, depth, trip, usual)
             if verdict is Verdict.LET_GO:
                 self._give_up(Step.NOT_A_CAP, latest, now)
+            elif verdict is Verdict.NOT_MINE and search.phase is Phase.START:
+                self._give_up(Step.NOT_A_CAP, latest, now)
+                return SKIP_AFTER_CUT
             elif verdict is Verdict.NOT_MINE:  # it was on trial, at a pace that says nothing about the quota
                 search.estimator.restart(ticket.seq, ticket.sent_at)
                 search.cruise_from(latest)
@@ -217,9 +229,10 @@ class LimitModels(Storable):
             if search.phase is Phase.CRUISE and self._turned_over(ticket):
                 concurrency.weigh(self._crowd(ticket), ticket.depth)
             curve = search.curve
-            verdict = concurrency.suspect(
-                ticket.depth, deepest, curve.exact, latest, now, 2 if floor > 0.0 else int(curve.sharing.on)
-            )
+            doubts = int(curve.sharing.on or floor > 0.0)
+            if search.phase is Phase.START and 0 < search.burst.volley <= SHALLOW:  # as many were let in at once
+                concurrency.depths, doubts = (int(search.history.accepted_calls(0, search.burst.volley)),), 0
+            verdict = concurrency.suspect(ticket.depth, deepest, curve.exact, latest, now, doubts)
             if verdict is Verdict.MINE:
                 search.trace.note(now, Step.CAPPED, cap=concurrency.cap)
                 if search.phase not in STEADY:
@@ -234,11 +247,11 @@ class LimitModels(Storable):
             return False
         if floor >= LONG_FLOOR and search.phase not in STEADY:
             return False
-        return ticket.depth >= SHALLOW or self._turned_over(ticket)
+        return self._turned_over(ticket, HALF if ticket.depth >= SHALLOW else TURNS)
 
-    def _turned_over(self, ticket: Ticket) -> bool:
+    def _turned_over(self, ticket: Ticket, turns: float = TURNS) -> bool:
         """Whether all that was in flight at the last cut, when the pace was another, is gone."""
-        return ticket.seq - self.search.cut_seq > TURNS * ticket.depth
+        return ticket.seq - self.search.cut_seq > turns * ticket.depth
 
     def _crowd(self, ticket: Ticket) -> float:
         """How deep it was when the call left, for the pace at which it did."""

@@ -336,3 +336,10 @@ def test_a_cap_that_doubles_is_used_soon(lab):
     server.amount = 16
     world.run(180)
     assert world.controller.models.concurrency.fine >= 14
+
+
+def test_a_deep_cap_is_less_than_what_was_seen_by_the_answers_under_way_and_a_shallow_one_is_not():
+    deep, shallow = capped(74), capped(4)
+    deep.allow_for(5.0)
+    shallow.allow_for(5.0)
+    assert (deep.cap, deep.found, shallow.cap) == (70, 70, 4)

@@ -285,6 +285,11 @@ class ConcurrencyCap(Storable):
             return Verdict.NOT_MINE
         return self._begin(low, latest)
 
+    def allow_for(self, calls: float) -> None:
+        """A cap that was just seen is less by the answers that are under way."""
+        if self.cap >= SHALLOW:
+            self.cap = self.fine = self.found = int(self.cap - min(UNDER_WAY * calls, self.cap // ROOM))
+
     def _begin(self, cap: int, latest: int) -> Verdict:
         self.on = True
         self.cap = self.fine = self.found = cap

@@ -234,6 +234,7 @@ class LimitModels(Storable):
                 concurrency.depths, doubts = (int(search.history.accepted_calls(0, search.burst.volley)),), 0
             verdict = concurrency.suspect(ticket.depth, deepest, curve.exact, latest, now, doubts)
             if verdict is Verdict.MINE:
+                concurrency.allow_for(search.history.lately(search.pace, now) * search.trip)
                 search.trace.note(now, Step.CAPPED, cap=concurrency.cap)
                 if search.phase not in STEADY:
                     return search.refused(ticket, floor, now)

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.controllers.adaptive.estimator import CRUISED, LEAST_LOOK, MOST_CUT, SEARCHED, SOUGHT, Burst, CallHistory
+from headgate.controllers.adaptive.call_history import CallHistory
+from headgate.controllers.adaptive.estimator import CRUISED, LEAST_LOOK, MOST_CUT, SEARCHED, SOUGHT, Burst
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.controllers.adaptive.state import Phase
 from headgate.core.policy import Ticket

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.controllers.adaptive.estimator import CallHistory, QuotaEstimator
+from headgate.controllers.adaptive.call_history import CallHistory
+from headgate.controllers.adaptive.estimator import QuotaEstimator
 from headgate.controllers.adaptive.growth_probe import GrowthProbe, PaceCurve
 
 pytestmark = pytest.mark.no_cover

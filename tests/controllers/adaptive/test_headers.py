@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from headgate.controllers.adaptive.estimator import SendLog
+from headgate.controllers.adaptive.call_history import SendLog
 from headgate.controllers.adaptive.headers import (
     EARLY,
     EVEN,
@@ -116,12 +116,24 @@ def test_a_window_that_has_turned_since_is_whole_again_but_for_what_was_sent_in_
     assert hold == NEVER
 
 
-def test_a_window_turns_when_it_said_to_the_call_and_not_when_the_answer_came():
+@pytest.mark.parametrize(
+    ("counted_by", "latencies", "turn"),
+    [
+        ("the call", (1.0, 3.0), 130.0),
+        ("the answer", (1.0, 3.0), 130.0),
+        ("the answer", (2.0, 2.0), 130.0),
+        ("the call", (2.0, 2.0), 132.0),  # nothing tells, so it may be late, but never early
+    ],
+)
+def test_a_window_turns_when_it_said_whether_that_was_to_the_call_or_with_the_answer(counted_by, latencies, turn):
     law = HeaderModel()
-    for n in range(12):
-        told = Limit(limit=600, remaining=0, reset=30 - n, window=60)
-        law.read(HeaderReading((told,), Ticket(None, 10 + n, 98.0 + n, 0), SendLog(), 2.0, 0.1, 100.0 + n))
-    assert law.pace(21, SendLog(), 111.0)[1] == pytest.approx(128.0, abs=0.1)
+    for n in range(24):
+        sent_at = 98.0 + n / 2
+        answered_at = sent_at + latencies[n % 2]
+        reset = 130.0 - (sent_at if counted_by == "the call" else answered_at)
+        told = Limit(limit=600, remaining=0, reset=reset, window=60)
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, sent_at, 0), SendLog(), 2.0, 0.1, answered_at))
+    assert law.pace(33, SendLog(), 112.5)[1] == pytest.approx(turn, abs=0.2)
 
 
 def test_an_empty_window_holds_until_it_turns():

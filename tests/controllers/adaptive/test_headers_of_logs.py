@@ -6,8 +6,8 @@ from math import ceil
 
 import pytest
 
+from headgate.controllers.adaptive.call_history import SendLog
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap, Verdict
-from headgate.controllers.adaptive.estimator import SendLog
 from headgate.controllers.adaptive.headers import PLACES, SURELY_LOG, HeaderModel, HeaderReading
 from headgate.core.decision import NEVER
 from headgate.core.policy import Ticket

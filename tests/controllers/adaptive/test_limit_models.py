@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.controllers.adaptive import AdaptiveSettings
-from headgate.controllers.adaptive.estimator import MARKS, RUNS, RefusalLog, SendLog
+from headgate.controllers.adaptive.call_history import MARKS, RUNS, RefusalLog, SendLog
 from headgate.controllers.adaptive.latency_model import LatencyModel
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch

@@ -12,16 +12,10 @@ from enum import Enum
 import pytest
 
 from headgate.controllers.adaptive import Adaptive, AdaptiveSettings
+from headgate.controllers.adaptive.call_history import RESTING_MARKS, CallHistory, RefusalLog, SendLog
 from headgate.controllers.adaptive.call_sizes import CallSizes
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap
-from headgate.controllers.adaptive.estimator import (
-    RESTING_MARKS,
-    Burst,
-    CallHistory,
-    QuotaEstimator,
-    RefusalLog,
-    SendLog,
-)
+from headgate.controllers.adaptive.estimator import Burst, QuotaEstimator
 from headgate.controllers.adaptive.growth_probe import GrowthProbe, PaceCurve
 from headgate.controllers.adaptive.headers import HeaderModel
 from headgate.controllers.adaptive.latency_model import LatencyModel

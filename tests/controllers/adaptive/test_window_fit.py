@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from headgate import RateLimitConfig
-from headgate.controllers.adaptive.estimator import CallHistory
+from headgate.controllers.adaptive.call_history import CallHistory
 from headgate.controllers.adaptive.window import USUAL_LENGTHS
 from headgate.controllers.adaptive.window_fit import STRIKES, Count, Log, WindowFit
 from headgate.core.decision import Outcome

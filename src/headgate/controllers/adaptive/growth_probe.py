@@ -23,7 +23,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from .estimator import CallHistory, QuotaEstimator
+from .call_history import CallHistory
+from .estimator import QuotaEstimator
 from .sharing_detector import SAME, YIELD, SharingDetector
 from .state import Storable
 

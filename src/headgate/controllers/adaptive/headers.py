@@ -25,7 +25,7 @@ from typing import NamedTuple
 from ...core.decision import NEVER
 from ...core.policy import Ticket
 from ...core.signal import CALLS_BY_TOKENS, Limit
-from .estimator import SendLog
+from .call_history import SendLog
 from .rate_search import LONG_FLOOR
 from .state import Storable
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from ...core.decision import NEVER
 from ...core.policy import Ticket
-from .estimator import MOST_CUT, Burst, CallHistory, QuotaEstimator
+from .call_history import CallHistory
+from .estimator import MOST_CUT, Burst, QuotaEstimator
 from .growth_probe import QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
 from .sharing_detector import EXACT_CALLS, SURELY
 from .state import STEADY, Phase, Storable
@@ -30,9 +31,8 @@ from .window_fit import Count, WindowFit
 LONG_FLOOR = 2.0
 """A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
 
-LEAST_RESTART, HANDFUL, DOUBTS = 0.25, 8.0, 3
-"""The share of the initial pace to start over with when a block has taught nothing; calls from one block to the next
-that are too few for a quota as large as was measured, so often in a row."""
+LEAST_RESTART, DOUBTS = 0.25, 3
+"""The share of the initial pace to start over with when blocks have taught nothing, so often in a row."""
 
 IN_A_ROW, ECHOES = 3, 3
 """Refusals in a row, in the order of sending, that mean nothing gets in; inside one window, that are the same news."""
@@ -40,11 +40,9 @@ IN_A_ROW, ECHOES = 3, 3
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 """More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
 
-UNUSED = 0.93
-"""Below this share of what the last window held, a measurement is mostly of windows that were not used up."""
-
-LATELY, FEW = 0.4, 12.0
-"""In a search: seconds that make "lately", and calls between two refusals below which only their average counts."""
+UNUSED, LATELY, FEW = 0.93, 0.4, 12.0
+"""Below this share of what the last window held, a measurement is mostly of windows that were not used up. In a search:
+seconds that make "lately", and calls between two refusals below which only their average counts."""
 
 AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
 """Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search."""
@@ -223,13 +221,11 @@ class RateSearch(Storable):
             self.echoes += 1  # the window that was full is still the same one
             self.cruise_from(latest)
             return SKIP_WHEN_FULL
-        self.echoes, measured, calls, span, is_sure = 0, None, 0.0, 1.0, False
+        self.echoes, measured, calls, span = 0, None, 0.0, 1.0
         if estimator.started:
             calls, span = estimator.calls(self.history, seq, sent_at), estimator.span(sent_at)
             known = curve.quota if steady and not curve.rough and curve.agreed else None
             measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
-            is_sure = estimator.is_exact(calls, sent_at, pace) and phase is Phase.CRUISE and measured is not None
-            is_sure = is_sure and not (curve.sharing.on or curve.window or self.burst.single)
         if self._follow_log(ticket, calls / span, now):
             return SKIP_WHEN_FULL
         if measured is None and phase is Phase.START:
@@ -243,7 +239,7 @@ class RateSearch(Storable):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:
             curve.looked(self.growth_probe.surplus(curve, self.history, seq, sent_at))
-        quota, rough = (calls / span, False) if is_sure else self._judge(measured, calls, span, sent_at)
+        quota, rough = self._judge(measured, calls, span, sent_at)
         curve.learn(min(quota, pace), rough)
         if phase is Phase.START:
             curve.period = max(curve.shortest(), curve.window)
@@ -261,9 +257,8 @@ class RateSearch(Storable):
     def _follow_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
         """Go by what a log held at this refusal, where the server keeps one; ``accrued`` calls a second were let in."""
         curve, sizes = self.curve, self.estimator.sizes
-        if self.block.window_phase.sure and not curve.log:  # it turns
-            return False
-        if self.burst.single or curve.sharing.on or (sizes is not None and sizes.tokens_are_counted):
+        turns = self.block.window_phase.sure and not curve.log
+        if turns or self.burst.single or curve.sharing.on or (sizes is not None and sizes.tokens_are_counted):
             curve.log = 0.0
             return False
         if not self.window_fit.refused(ticket, self.history, accrued, curve, self.phase):
@@ -289,7 +284,9 @@ class RateSearch(Storable):
     def _judge(self, measured: float | None, calls: float, span: float, sent_at: float) -> tuple[float, bool]:
         """What the quota is, and whether that is a rough guess, by what we were doing when refused."""
         curve, phase, pace = self.curve, self.phase, self.pace
-        before = curve.sought_from or 0.0
+        before, is_deep = curve.sought_from or 0.0, not (curve.sharing.on or curve.window or self.burst.single)
+        if self.estimator.is_exact(calls, sent_at, pace) and is_deep and phase is Phase.CRUISE and measured:
+            return calls / span, False
         if phase is Phase.START:
             self.burst.count(self.history)
         if self.burst.single and not curve.window and not curve.sharing.on:
@@ -331,8 +328,8 @@ class RateSearch(Storable):
         if self.phase not in STEADY or block.window_phase.sure or not self.last_refused_seq > block.began_seq > 0:
             return
         calls = self.history.accepted_calls(block.began_seq, self.last_refused_seq)
-        rate = (calls + 0.5) / max(self.last_refused_at - block.began_at, 1e-3)
-        self.doubts = self.doubts + 1 if calls < HANDFUL and rate < 0.5 * curve.quota else 0
+        rate = block.rate_of_handful(calls, self.last_refused_at, curve.quota)
+        self.doubts = self.doubts + 1 if rate else 0
         if self.doubts >= (1 if curve.rough else DOUBTS):
             self.doubts, curve.window, curve.log, block.last_length = 0, 0.0, 0.0, 0.0
             self.estimator.forget()
@@ -399,5 +396,5 @@ class RateSearch(Storable):
         self.cruise_from(latest)
         if first and block.length < SHORT_BLOCK:
             self.phase, self.pace = Phase.START, min(self.pace, AFTER_BLOCK / block.length)
-        learned = {"window": curve.window, "penalty": curve.penalty, "quota": curve.quota}
-        self.trace.note(now, Step.LEARNED_WINDOW, blocked_for=block.length, **learned)
+        learned = {"window": curve.window, "penalty": curve.penalty, "quota": curve.quota, "blocked_for": block.length}
+        self.trace.note(now, Step.LEARNED_WINDOW, **learned)

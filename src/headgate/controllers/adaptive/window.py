@@ -107,6 +107,9 @@ PLAIN = 20.0
 
 VERY_LONG = 10.0
 
+HANDFUL = 8.0
+"""Calls from one block to the next that may be too few for a quota."""
+
 LATELY, LIKELY_BURST = 1.5, 1.0
 """Seconds before a block that count as lately, and how many of them may owe what was let in to a burst."""
 
@@ -165,6 +168,11 @@ class Block(Storable):
         first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
         wanted = max(first, 2.0 * trip, LONGER * (now - self.began_at), 0.02 * curve.window, slow)
         return min(wanted, LONGEST_HOLD)
+
+    def rate_of_handful(self, calls: float, refused_at: float, quota: float) -> float:
+        """Calls a second since the block before, where they are too few for the quota that was measured; else 0."""
+        rate = (calls + 0.5) / max(refused_at - self.began_at, 1e-3)
+        return rate if calls < HANDFUL and rate < 0.5 * quota else 0.0
 
     @property
     def length(self) -> float:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...core.policy import Ticket
-from .estimator import CallHistory
+from .call_history import CallHistory
 from .growth_probe import PaceCurve
 from .state import Phase
 from .window import USUAL_LENGTHS
@@ -110,15 +110,25 @@ class WindowFit:
     probes_refused: tuple[Count, ...] = ()
     probes_let_in: tuple[Count, ...] = ()
     strikes: float = 0.0
+    climbed_from: float = 0.0
+    """Calls that the log held before a search that found more, until a refusal agrees with what it found; else 0."""
+    turns: bool = False
+    """Whether it is no log, but a window that turns: around a turn it lets in up to twice what it holds."""
 
     def forget(self) -> None:
         self.refusals = self.probes_refused = self.probes_let_in = ()
-        self.strikes = 0.0
+        self.strikes = self.climbed_from = 0.0
 
     def refused(self, ticket: Ticket, history: CallHistory, accrued: float, curve: PaceCurve, phase: Phase) -> bool:
         """Learn from a refusal; ``accrued`` calls a second were let in since the last one. False: no log refuses."""
+        if self.turns:
+            return False
         self.add_refusal(Count.before(history, ticket.seq, ticket.sent_at, True, accrued))
         known = known_log(curve)
+        if known and phase is Phase.CLIMB:
+            self.climbed_from = self.climbed_from or known.calls
+        elif known and self._fell_back(known, self.refusals[-1].within(known.length, known.strict), curve):
+            return True
         log = self.confirm(known, phase is Phase.CLIMB, curve.age < SOON * curve.log) if known else self.find()
         if log is None:
             curve.log = 0.0
@@ -126,6 +136,7 @@ class WindowFit:
         if known and phase is Phase.PROBE:
             curve.count_cost()
             curve.log_spare = max(0.0, curve.log_spare - REGAINED)
+            self.climbed_from = 0.0
         elif known and phase is Phase.CRUISE and curve.age > curve.log:  # else it may still be full of a search
             curve.log_spare = min(MOST_SPARED, curve.log_spare + SPARED)
         curve.learn_log(*log)
@@ -136,9 +147,18 @@ class WindowFit:
         self.add_probe(let_in, False)
         known = known_log(curve)
         fallen = self.fallen(known) if known and probes_refused else None
-        if fallen is not None:
+        if fallen is not None and known and not self._fell_back(known, fallen.calls, curve):
             curve.learn_log(*fallen)
         return known is not None
+
+    def _fell_back(self, log: Log, calls: float, curve: PaceCurve) -> bool:
+        """Whether no more is held than before a search that found more in it: then it is a window, and it turned."""
+        grown = log.calls - self.climbed_from
+        if not self.climbed_from or grown < max(NEAR * log.calls, NEAR_CALLS) or calls > log.calls - 0.5 * grown:
+            return False
+        self.turns, curve.log, curve.window = True, 0.0, log.length
+        curve.learn(self.climbed_from / log.length, False)
+        return True
 
     def add_refusal(self, count: Count) -> None:
         self.refusals = (*self.refusals, count)[-KEPT:]

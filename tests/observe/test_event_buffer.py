@@ -8,7 +8,7 @@ import pytest
 from headgate.batch.report import BatchEvent
 from headgate.events import CrawlEvent, Event, ResilienceEvent, is_wanted
 from headgate.lab.virtual_time import VirtualClock
-from headgate.observe.event_buffer import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, MOST_NEW, EventBuffer, chosen
+from headgate.observe.event_buffer import MOST_A_SECOND, MOST_KEPT, MOST_KINDS, MOST_NEW, EventBuffer, chosen, describe
 from headgate.observe.hub import Hub
 from headgate.observe.snapshot import EventLine
 
@@ -205,6 +205,29 @@ def test_lines_are_made_when_they_are_read_or_when_many_have_gathered(clock, mon
     for number in range(MOST_NEW):
         ring(event(f"kind-{number % 50}"))
     assert len(made) == 1 + MOST_NEW
+
+
+def test_a_reader_waits_for_the_lines_that_another_is_making(clock, monkeypatch):
+    making, go_on, made = threading.Event(), threading.Event(), describe
+
+    def slow_describe(record, number):
+        making.set()
+        assert go_on.wait(10.0)
+        return made(record, number)
+
+    monkeypatch.setattr("headgate.observe.event_buffer.describe", slow_describe)
+    ring, read = EventBuffer(clock), []
+    ring(event("first"))
+    first = threading.Thread(target=ring.after, args=(0,))
+    first.start()
+    assert making.wait(10.0)
+    ring(event("last"))
+    second = threading.Thread(target=lambda: read.extend(ring.after(0)))
+    second.start()
+    go_on.set()
+    for thread in (first, second):
+        thread.join(10.0)
+    assert [line.kind for line in read] == ["first", "last"]
 
 
 def test_what_is_not_even_made_is_counted_as_left_out(clock):

@@ -147,8 +147,9 @@ class EventBuffer:
         self.clock, self._also = clock, also
         self._routine: deque[EventLine] = deque(maxlen=MOST_KEPT)
         self._rare: deque[EventLine] = deque(maxlen=MOST_KEPT)
-        self._new: deque[tuple[int, EventRecord]] = deque()
+        self._new: deque[tuple[int, EventRecord]] = deque(maxlen=MOST_KEPT)
         """Kept, by number, and not described yet."""
+        self._describing = fork_safety.rlock()
         self._lock = fork_safety.rlock()  # garbage that is collected meanwhile may end a permit, and say so
         self._second = -1
         self._kept: Counter[str] = Counter()
@@ -164,8 +165,11 @@ class EventBuffer:
             number = self._count(record.kind)
         if number is not None:
             self._new.append((number, record))
-            if len(self._new) >= MOST_NEW:
-                self._describe_new()
+            if len(self._new) >= MOST_NEW and self._describing.acquire(blocking=False):  # else a reader does it
+                try:
+                    self._describe_new()
+                finally:
+                    self._describing.release()
             if self._also is not None:
                 self._also(record)
 
@@ -216,16 +220,14 @@ class EventBuffer:
         return kind if kind in self.kinds or len(self.kinds) < MOST_KINDS else OTHERS
 
     def _describe_new(self) -> None:
-        """Without the lock: it takes a while."""
-        while self._new:
-            try:
+        """Under a lock of its own, as it takes a while: a reader goes on when all that came before is described."""
+        with self._describing:
+            while self._new:
                 number, record = self._new.popleft()
-            except IndexError:  # another thread was faster
-                return
-            try:
-                self._keep(describe(record, number))
-            except Exception as error:  # a program's own event may hold anything, and must not hide the others
-                log.warning("cannot describe an event %s: %s", record.kind, type(error).__name__)
+                try:
+                    self._keep(describe(record, number))
+                except Exception as error:  # a program's own event may hold anything, and must not hide the others
+                    log.warning("cannot describe an event %s: %s", record.kind, type(error).__name__)
 
     def _keep(self, line: EventLine) -> None:
         """Add a line in the order of numbers; threads may come out of order."""

@@ -386,3 +386,10 @@ def test_a_bucket_that_is_full_with_far_less_than_its_limit_is_not_taken_for_an_
     assert rate < 2.0  # nothing is left of the ten
     heard(law, 600, 2, 0.8, 60, seq=38, now=196.0)
     assert law.pace(38, log, 196.0)[0] < 2.0
+
+
+@pytest.mark.parametrize("window", [0.5, 0.9, 1.0])
+def test_windows_of_less_than_a_second_are_read_too(window):
+    law = HeaderModel()
+    for n in range(20):
+        assert heard(law, 10, n % 10, 0.1, window, seq=10 + n, now=100.0 + 0.1 * n) in (True, False)

@@ -164,3 +164,12 @@ def test_places_that_are_told_and_refused_are_not_believed_for_a_while():
         verdict = cap.refused(seq, seq, 10.0, 1.5, 2.0)
     cap.hear(12, seq, 3.0)
     assert not cap.on
+
+
+def test_a_trickle_of_calls_that_find_it_full_does_not_make_it_a_bucket():
+    header_model, log = HeaderModel(), SendLog()
+    for seq in range(1, 13):
+        now = 15.0 * seq
+        log.mark(now, seq)
+        read(header_model, Limit(limit=100, remaining=99, reset=10, window=10), seq, now + 0.1, log)
+    assert not header_model.refills

@@ -185,6 +185,14 @@ def test_a_first_block_teaches_a_window_of_about_its_length_and_the_average_as_q
     assert block.last_rate == pytest.approx(200.0 / 20.0)
 
 
+@pytest.mark.parametrize(("until", "window"), [(61.5, 20.0 * 0.97), (321.5, 20.0 * 0.97)])
+def test_short_blocks_that_happen_to_be_a_usual_length_apart_are_no_window_of_it(until, window):
+    curve = PaceCurve()
+    block = taught(told=False, curve=curve)
+    again(block, curve, 200.0, at=until - 1.5, until=until, told=False)
+    assert curve.window == pytest.approx(window)
+
+
 def test_of_a_short_first_block_the_slow_start_before_it_is_half_forgiven():
     block, curve = Block(), PaceCurve()
     block.enter(200, 40.0, True, 40.05, 0.0)

@@ -74,9 +74,9 @@ FRESH = 0.95
 EARLY = 0.5
 """So many calls more than are left are spread over a window, so that the last one is not late for it."""
 
-JUMP, ROUNDED = 0.4, 0.9
+JUMP, ROUNDED, LEAST_LEFT = 0.4, 0.9, 0.1
 """A short one refills in a jump if so much more of its limit is back than a bucket refills meanwhile. Its window may be
-rounded up by so many seconds."""
+rounded up by so many seconds, but not by more than all but this share."""
 
 FULL, PROOF = 8, 3
 """Answers in a row that make a budget full under load; so few prove it where a log would miss as many calls."""
@@ -237,12 +237,14 @@ class HeaderModel(Storable):
         else:
             self.counts_down = 0.0
             if not first:
-                jumped = remaining - self.remaining > limit * (JUMP + passed / (window - ROUNDED))
+                shortest = max(window - ROUNDED, LEAST_LEFT * window)
+                jumped = remaining - self.remaining > limit * (JUMP + passed / shortest)
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.5 * passed / window)
         spent = ticket.seq - sends.seq_at(ticket.sent_at - window)
         self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
         self.spent = self.spent + (1 if passed < trip else SPENT) if remaining < 1.0 else 0
-        self.refills = self.refills or self.full >= FULL or (self.full >= PROOF and spent >= max(PROOF, 0.5 * limit))
+        is_full = (self.full >= FULL and spent >= PROOF) or (self.full >= PROOF and spent >= max(PROOF, 0.5 * limit))
+        self.refills = self.refills or is_full
         is_near = abs(limit - spent - remaining) < min(0.1 * limit + 1.0, 0.4 * limit)
         as_log = is_near and spent < limit + max(0.5, 0.02 * limit) and not self.refills
         if spent > 0.3 * limit > 0.3:  # a bucket refills meanwhile, a log does not

@@ -113,6 +113,9 @@ HANDFUL = 8.0
 LATELY, LIKELY_BURST = 1.5, 1.0
 """Seconds before a block that count as lately, and how many of them may owe what was let in to a burst."""
 
+FARTHEST = 2.0
+"""Blocks that are further apart than so many times what they show of a window may be so by chance."""
+
 EQUAL, TOLD_EQUAL = 0.15, 0.03
 """Blocks are equally long within this share of their length; where the server says how long, more nearly so."""
 
@@ -223,7 +226,8 @@ class Block(Storable):
         elif self.window_phase.sure:
             curve.window = self.window_phase.spacing
         else:
-            curve.window = usual or max(0.97 * curve.window, proven, min(span, 1.6 * proven))
+            likely = max(0.97 * curve.window, proven, min(span, 1.6 * proven))
+            curve.window = usual if 0.0 < usual <= FARTHEST * likely else likely
         self.last_length = max(proven, 1e-9)
         self.reopened_at, self.reopened_seq = turned_at, self.probe_seq
         return quota, first

@@ -117,7 +117,7 @@ class WindowFit:
 
     def forget(self) -> None:
         self.refusals = self.probes_refused = self.probes_let_in = ()
-        self.strikes = self.climbed_from = 0.0
+        self.strikes, self.climbed_from, self.turns = 0.0, 0.0, False
 
     def refused(self, ticket: Ticket, history: CallHistory, accrued: float, curve: PaceCurve, phase: Phase) -> bool:
         """Learn from a refusal; ``accrued`` calls a second were let in since the last one. False: no log refuses."""

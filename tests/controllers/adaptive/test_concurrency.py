@@ -11,12 +11,17 @@ from headgate.controllers.adaptive.concurrency import (
     TRIAL_CALLS,
     TRY_CALLS,
     ConcurrencyCap,
+    Refusal,
     Verdict,
 )
 from headgate.controllers.adaptive.growth_probe import BUDGET
 from headgate.lab.experiment import decision_text
 
 pytestmark = pytest.mark.no_cover
+
+
+def refuse(cap, seq, latest, throughput, cost, now, *, floor=0.0, depth=10**9, trip=0.0, latency=0.0):
+    return cap.refused(Refusal(seq, latest, depth, throughput, cost, floor, trip, latency), now)
 
 
 def capped(at=16):
@@ -32,7 +37,7 @@ def capped(at=16):
 def misses(cap, times):
     """Refusals at depths that were fine, each of them news."""
     first = cap.cut_seq + 1
-    return [cap.refused(seq, seq, 40.0, 1.5, 2.0) for seq in range(first, first + times)]
+    return [refuse(cap, seq, seq, 40.0, 1.5, 2.0) for seq in range(first, first + times)]
 
 
 def test_two_refusals_at_one_depth_are_a_cap_on_trial():
@@ -45,9 +50,9 @@ def test_a_cap_on_trial_may_be_one_less_and_is_none_when_refused_again():
     cap = ConcurrencyCap()
     cap.suspect(16, 15, 0, 100, 1.0)
     cap.suspect(16, 15, 0, 100, 1.0)
-    assert cap.refused(101, 105, 40.0, 1.5, 2.0) is Verdict.MINE
+    assert refuse(cap, 101, 105, 40.0, 1.5, 2.0) is Verdict.MINE
     assert cap.cap == 15
-    assert cap.refused(106, 110, 40.0, 1.5, 2.0) is Verdict.NOT_MINE
+    assert refuse(cap, 106, 110, 40.0, 1.5, 2.0) is Verdict.NOT_MINE
     assert not cap.on
 
 
@@ -128,7 +133,7 @@ def test_the_depth_at_which_a_try_is_refused_tells_the_cap():
     for _ in range(3):
         grown(cap, 0.6, 2 * TRY_CALLS)
     assert (cap.fine, cap.cap) == (23, 31)
-    cap.refused(cap.cut_seq + 5, 500, 40.0, 1.5, 2.0, depth=28, trip=0.01)
+    refuse(cap, cap.cut_seq + 5, 500, 40.0, 1.5, 2.0, depth=28, trip=0.01)
     assert (cap.fine, cap.cap, cap.too_deep) == (27, 27, 0)
 
 
@@ -136,7 +141,7 @@ def test_the_call_that_leaves_as_a_try_begins_may_be_refused_in_place_of_the_nex
     cap = capped()
     cap.grow(3.1, 16, 200, 0.01)
     assert cap.cap == 17
-    cap.refused(200, 201, 40.0, 1.5, 2.0, depth=15)
+    refuse(cap, 200, 201, 40.0, 1.5, 2.0, depth=15)
     assert cap.cap == 16
 
 
@@ -145,7 +150,7 @@ def test_a_silence_costs_less_where_answers_take_long():
     for latency in (0.05, 5.0):
         cap = capped()
         grown(cap, 3.1)
-        cap.refused(cap.cut_seq + 1, 500, 4000.0, 1.5, 2.0, floor=1.0, latency=latency)
+        refuse(cap, cap.cut_seq + 1, 500, 4000.0, 1.5, 2.0, floor=1.0, latency=latency)
         periods.append(cap.period)
     assert periods[0] > 2.0 * periods[1]
 
@@ -160,7 +165,7 @@ def test_nothing_more_is_tried_before_the_period_is_over_or_while_the_cap_is_not
 def test_a_try_that_is_refused_goes_back_and_the_next_comes_later():
     cap = capped()
     assert grown(cap, 3.1) == 17
-    assert cap.refused(cap.cut_seq + 1, 500, 40.0, 1.5, 2.0) is Verdict.MINE
+    assert refuse(cap, cap.cut_seq + 1, 500, 40.0, 1.5, 2.0) is Verdict.MINE
     assert (cap.cap, cap.period) == (16, pytest.approx(4.8))
     assert grown(cap, 4.7) == 16
     assert grown(cap, 0.2) == 17
@@ -170,14 +175,14 @@ def test_tries_that_fail_become_as_rare_as_the_budget_of_refusals_asks_for_and_n
     cap = capped()
     for _ in range(20):
         grown(cap, cap.period + 0.1)
-        cap.refused(cap.cut_seq + 1, cap.cut_seq + 1, 40.0, 1.5, 2.0)
+        refuse(cap, cap.cut_seq + 1, cap.cut_seq + 1, 40.0, 1.5, 2.0)
     assert cap.period == pytest.approx(1.5 / (BUDGET * 40.0))
 
 
 def test_where_calls_are_few_the_first_try_that_fails_is_paid_for_at_once():
     cap = capped()
     grown(cap, 3.1)
-    cap.refused(cap.cut_seq + 1, cap.cut_seq + 1, 4.0, 1.5, 2.0)
+    refuse(cap, cap.cut_seq + 1, cap.cut_seq + 1, 4.0, 1.5, 2.0)
     assert cap.period == pytest.approx(FIRST_SHARE * 1.5 / (BUDGET * 4.0))
 
 
@@ -203,7 +208,7 @@ def test_a_cap_that_fell_is_found_between_what_is_fine_and_what_was_refused():
 def test_refusals_long_after_each_other_are_of_others_who_share_it():
     cap = capped(40)
     misses(cap, 1)
-    cap.refused(cap.cut_seq + 50, cap.cut_seq + 50, 40.0, 1.5, 2.0)
+    refuse(cap, cap.cut_seq + 50, cap.cut_seq + 50, 40.0, 1.5, 2.0)
     assert (cap.fine, cap.too_deep) == (29, 0)
 
 
@@ -212,7 +217,7 @@ def test_what_grew_far_and_refuses_it_at_once_was_a_bucket():
     grown(cap, 3.1)
     for _ in range(3):
         grown(cap, 0.6, 2 * TRY_CALLS)
-    cap.refused(cap.cut_seq + 5, cap.cut_seq + 5, 40.0, 1.5, 2.0, depth=28)
+    refuse(cap, cap.cut_seq + 5, cap.cut_seq + 5, 40.0, 1.5, 2.0, depth=28)
     assert misses(cap, 2) == [Verdict.MINE, Verdict.LET_GO]
 
 
@@ -220,12 +225,12 @@ def test_a_trial_refused_far_below_the_cap_is_over():
     cap = ConcurrencyCap()
     cap.suspect(40, 39, 0, 100, 1.0)
     cap.suspect(40, 39, 0, 100, 1.0)
-    assert cap.refused(101, 105, 40.0, 1.5, 2.0, depth=20) is Verdict.NOT_MINE
+    assert refuse(cap, 101, 105, 40.0, 1.5, 2.0, depth=20) is Verdict.NOT_MINE
 
 
 def test_refusals_of_calls_sent_before_the_last_cut_change_nothing():
     cap = capped()
-    assert cap.refused(100, 100, 40.0, 1.5, 2.0) is Verdict.MINE
+    assert refuse(cap, 100, 100, 40.0, 1.5, 2.0) is Verdict.MINE
     assert (cap.cap, cap.misses) == (16, 0)
 
 
@@ -252,7 +257,7 @@ def test_a_try_that_succeeds_forgives_all_misses_and_one_that_is_refused_forgive
     cap = capped()
     misses(cap, 2)
     grown(cap, 3.1)
-    cap.refused(cap.cut_seq + 1, cap.cut_seq + 1, 40.0, 1.5, 2.0)
+    refuse(cap, cap.cut_seq + 1, cap.cut_seq + 1, 40.0, 1.5, 2.0)
     assert cap.misses == 1
     grown(cap, cap.period + 0.1)
     grown(cap, cap.period + 0.1)
@@ -303,7 +308,7 @@ def refused_once_in_thirty(trying):
     cap, verdicts = capped(9), []
     for seq in range(130, 3000, 30):
         cap.cap, cap.fine, cap.misses = 10 if trying else 9, 9, 0
-        verdicts.append(cap.refused(seq, seq, 20.0, 1.5, float(seq)))
+        verdicts.append(refuse(cap, seq, seq, 20.0, 1.5, float(seq)))
         if not cap.on:
             break
     return verdicts

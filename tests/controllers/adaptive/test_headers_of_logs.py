@@ -7,7 +7,7 @@ from math import ceil
 import pytest
 
 from headgate.controllers.adaptive.call_history import SendLog
-from headgate.controllers.adaptive.concurrency import ConcurrencyCap, Verdict
+from headgate.controllers.adaptive.concurrency import ConcurrencyCap, Refusal, Verdict
 from headgate.controllers.adaptive.headers import PLACES, SURELY_LOG, HeaderModel, HeaderReading
 from headgate.core.decision import NEVER
 from headgate.core.policy import Ticket
@@ -161,7 +161,7 @@ def test_places_that_are_told_and_refused_are_not_believed_for_a_while():
     seq, verdict = 101, Verdict.MINE
     while verdict is not Verdict.LET_GO:
         seq += 10
-        verdict = cap.refused(seq, seq, 10.0, 1.5, 2.0)
+        verdict = cap.refused(Refusal(seq, seq, 10**9, 10.0, 1.5, 0.0, 0.0, 0.0), 2.0)
     cap.hear(12, seq, 3.0)
     assert not cap.on
 

@@ -17,6 +17,7 @@ from array import array
 from dataclasses import dataclass, field
 from enum import Enum
 from math import exp, log
+from typing import NamedTuple
 
 from ...core.decision import NEVER
 from .growth_probe import BUDGET
@@ -87,6 +88,24 @@ FIRST_REST = 60.0
 """Seconds before looking for a cap again after a mistake; doubles with each."""
 
 MOST_REST_DOUBLINGS = 10
+
+
+class Refusal(NamedTuple):
+    """What is known of a refusal while a cap is on."""
+
+    seq: int
+    latest: int
+    """The last call sent."""
+    depth: int
+    throughput: float
+    """Calls a second that get done."""
+    cost: float
+    """Refusals that a look costs."""
+    floor: float
+    """Seconds that the server asks to wait, or 0."""
+    trip: float
+    """Seconds that a refusal takes to come back, and next, that an answer takes."""
+    latency: float
 
 
 class Verdict(Enum):
@@ -199,19 +218,9 @@ class ConcurrencyCap(Storable):
         self.age, self.cut_seq = 0.0, seq - 1  # that call may be overtaken, and refused in place of the next
         return on_trial
 
-    def refused(
-        self,
-        seq: int,
-        latest: int,
-        throughput: float,
-        cost: float,
-        now: float,
-        floor: float = 0.0,
-        depth: int = 10**9,
-        trip: float = 0.0,
-        latency: float = 0.0,
-    ) -> Verdict:
-        """A refusal while the cap is on, for ``floor`` seconds, of a call that left at ``depth``."""
+    def refused(self, refusal: Refusal, now: float) -> Verdict:
+        """A refusal while the cap is on."""
+        seq, latest, depth, throughput, cost, floor, trip, latency = refusal
         if seq <= self.cut_seq:
             return Verdict.MINE
         if self.trial:

@@ -17,7 +17,7 @@ from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.policy import Cost, Ticket, requests_of
 from ...core.signal import CALLS_BY_TOKENS, Limit
 from .call_sizes import CallSizes, tokens_of
-from .concurrency import SHALLOW, ConcurrencyCap, Verdict
+from .concurrency import SHALLOW, ConcurrencyCap, Refusal, Verdict
 from .headers import PLACES, HeaderModel, HeaderReading
 from .latency_model import LatencyModel
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, RateSearch
@@ -211,17 +211,19 @@ class LimitModels(Storable):
         headers.full = headers.full and -DOUBTED
         verdict = Verdict.NOT_MINE
         if concurrency.on:
-            throughput = search.history.lately(search.pace, now)
-            cost, depth, trip, usual = search.curve.cost, ticket.depth, search.trip, self.latency_model.mean
-            verdict = concurrency.refused(ticket.seq, latest, throughput, cost, now, floor, depth, trip, usual)
+            throughput, cost = search.history.lately(search.pace, now), search.curve.cost
+            refusal = Refusal(
+                ticket.seq, latest, ticket.depth, throughput, cost, floor, search.trip, self.latency_model.mean
+            )
+            verdict = concurrency.refused(refusal, now)
             if verdict is Verdict.LET_GO:
                 self._give_up(Step.NOT_A_CAP, latest, now)
-            elif verdict is Verdict.NOT_MINE and search.phase is Phase.START:
-                self._give_up(Step.NOT_A_CAP, latest, now)
-                return SKIP_AFTER_CUT
             elif verdict is Verdict.NOT_MINE:  # it was on trial, at a pace that says nothing about the quota
-                search.estimator.restart(ticket.seq, ticket.sent_at)
-                search.cruise_from(latest)
+                if search.phase is Phase.START:
+                    self._give_up(Step.NOT_A_CAP, latest, now)
+                else:
+                    search.estimator.restart(ticket.seq, ticket.sent_at)
+                    search.cruise_from(latest)
                 if floor > 0.0:
                     search.hold(now + floor, now)
                 return SKIP_AFTER_CUT

@@ -277,7 +277,7 @@ class ConcurrencyCap(Storable):
         ``deepest`` is the greatest depth at which a call was let in recently; ``exact`` how often in a row the
         quota was measured to be the same number, which speaks for a quota. A quota may be refused at one depth twice,
         too, so a cap begins on trial. It must show as often again as there are ``doubts``: one where others share it,
-        so that it may pass by chance, and two where the server says how long to wait, which quotas do.
+        so that it may pass by chance, or where the server says how long to wait, which quotas do.
         """
         if now < self.rest_until:
             return Verdict.NOT_MINE

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.controllers.adaptive.call_history import CallHistory
-from headgate.controllers.adaptive.estimator import CRUISED, LEAST_LOOK, MOST_CUT, SEARCHED, SOUGHT, Burst
+from headgate.controllers.adaptive.estimator import CRUISED, FIRST_CUT, LEAST_LOOK, SEARCHED, SOUGHT, Burst
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.controllers.adaptive.state import Phase
 from headgate.core.policy import Ticket
@@ -80,7 +80,7 @@ def single(phase, pace, quota=50.0):
 
 def refuse(search, seq, sent_at):
     ticket = Ticket(SimpleNamespace(seq=seq), seq, sent_at, 1)
-    search.note(ticket, 0.05)
+    search.note(ticket, 0.05, 0.0)
     search.refused(ticket, 0.0, sent_at + 0.05)
 
 
@@ -148,7 +148,27 @@ def test_every_other_call_refused_is_no_reason_to_go_down_to_half():
     pace = search.pace
     for seq in (302, 304, 306):
         refuse(search, seq, 10.0 + 0.02 * (seq - 300))
-    assert search.curve.quota == pytest.approx(pace * (1.0 - MOST_CUT) * 0.97)
+    assert search.curve.quota == pytest.approx(pace * (1.0 - FIRST_CUT) * 0.97)
+
+
+def test_refused_again_and_again_it_goes_down_twice_as_far_each_time():
+    burst = Burst(most=1.0)
+    cuts = [burst.cut_again(100.0, 2, 4, 10.0) / 97.0 for _ in range(5)]
+    assert cuts == pytest.approx([0.9, 0.8, 0.6, 0.5, 0.5])
+    assert burst.look == 1.0, "what it has fallen to lies anywhere below"
+
+
+@pytest.mark.parametrize(
+    ("refused", "sent", "seconds", "quota"), [(2, 4, 0.04, 48.5), (4, 5, 10.0, 19.4), (20, 20, 1.0, 9.7)]
+)
+def test_elsewhere_the_share_that_is_refused_tells_how_far(refused, sent, seconds, quota):
+    assert Burst().cut_again(100.0, refused, sent, seconds) == pytest.approx(quota)
+
+
+def test_where_few_are_refused_in_a_long_time_it_is_cut_no_further_than_what_was_let_in_says():
+    assert Burst().cut_again(0.6, 2, 3, 10.0) == pytest.approx(0.2)
+    assert Burst().cut_again(0.6, 2, 3, 5.0) == pytest.approx(0.4)
+    assert Burst().cut_again(0.6, 2, 3, 2.0) == pytest.approx(0.97 * 0.6)
 
 
 @pytest.mark.parametrize("known", ["window", "sharing"])

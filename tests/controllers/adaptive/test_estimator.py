@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+from types import SimpleNamespace
+
 import pytest
 
 from headgate.controllers.adaptive.estimator import FIRST_DEPTH, QuotaEstimator
@@ -110,3 +113,24 @@ def test_what_is_forgotten_starts_with_the_next_refusal():
 def test_two_calls_of_one_instant_divide():
     assert meter_from().quota(5.0, 10.0, None, False) > 1e6
     assert meter_from(silence=9.0).quota(5.0, 10.0, 50.0, True) > 0.0
+
+
+# -- where too little was let in ------------------------------------------------------------------
+
+
+def test_a_handful_of_calls_tell_what_the_quota_is_at_most():
+    assert meter_from().most(2.0, 20.0) == pytest.approx(0.3), "a call more would have been let in"
+
+
+def test_a_moment_tells_nothing_of_the_kind_nor_does_a_server_that_counts_tokens():
+    assert meter_from().most(2.0, 10.9) == inf
+    assert QuotaEstimator().most(2.0, 20.0) == inf
+    in_tokens = meter_from()
+    in_tokens.sizes = SimpleNamespace(tokens_are_counted=True)
+    assert in_tokens.counts_tokens
+    assert in_tokens.most(2.0, 20.0) == inf
+
+
+def test_a_look_that_ends_since_nothing_is_left_moves_what_was_known_a_part_of_the_way():
+    assert meter_from().after_spent(12.0, 20.0, 1.0, 1.2) == pytest.approx(1.06)
+    assert meter_from().after_spent(10.0, 20.0, 1.0, 1.2) == pytest.approx(1.006), "leaning to the pace of the look"

@@ -9,11 +9,13 @@ import pytest
 from headgate.controllers.adaptive.growth_probe import (
     BUDGET,
     GUESSED,
+    LOG_SHARE,
     LONGEST_PERIOD,
     MOST_SLOW,
     PENALTY_BUDGET,
     SEARCH_BUDGET,
     SHORTEST_PERIOD,
+    SLOW_SEARCH_BUDGET,
     PaceCurve,
     doubled,
     search_doubling,
@@ -121,20 +123,20 @@ def periods(curve, times):
 def test_once_measurements_agree_looks_cost_what_the_budget_allows_and_less_where_calls_are_few(quota, part):
     curve = measured(quota, times=20)
     mean = sum(periods(curve, 100)) / 100
-    assert curve.cost / (quota * mean) == pytest.approx(part * BUDGET, rel=0.02)
+    assert curve.cost / (quota * mean) == pytest.approx(part * BUDGET / 1.075, rel=0.02)
 
 
 def test_however_fast_looks_are_seconds_apart():
     assert min(periods(measured(5000.0, times=20), 100)) >= SHORTEST_PERIOD
 
 
-def test_periods_are_spread_evenly_around_what_is_affordable_and_no_two_are_the_same():
+def test_periods_are_spread_evenly_above_what_is_affordable_and_no_two_are_the_same():
     curve = measured(times=20)
     affordable = curve.cost / (BUDGET * 50.0)
     seen = list(periods(curve, 50))
-    assert min(seen) == pytest.approx(0.8 * affordable, rel=0.05)
-    assert max(seen) == pytest.approx(1.2 * affordable, rel=0.05)
-    assert sum(seen) / 50 == pytest.approx(affordable, rel=0.02)
+    assert min(seen) == pytest.approx(0.95 * affordable, rel=0.02)
+    assert max(seen) == pytest.approx(1.2 * affordable, rel=0.02)
+    assert sum(seen) / 50 == pytest.approx(1.075 * affordable, rel=0.02)
     assert all(abs(later / earlier - 1.0) > 0.05 for earlier, later in pairwise(seen))
 
 
@@ -172,7 +174,15 @@ def test_a_guess_is_looked_at_as_soon_as_the_search_budget_allows_or_after_a_few
     assert curve.period == pytest.approx(GUESSED / 0.5)
     curve.cost = 0.3
     curve.guess(0.5)
-    assert curve.period == pytest.approx(0.3 / (SEARCH_BUDGET * 0.5))
+    assert curve.period == pytest.approx(0.3 / (SLOW_SEARCH_BUDGET * 0.5))
+    curve.guess(4.0)
+    assert curve.period == pytest.approx(0.3 / (SEARCH_BUDGET * 4.0))
+
+
+def test_a_log_that_is_known_is_looked_at_less_often():
+    plain, log = measured(times=20), measured(times=20)
+    log.log, log.log_calls = 10.0, 500.0
+    assert sum(periods(plain, 50)) == pytest.approx(LOG_SHARE * sum(periods(log, 50)), rel=0.02)
 
 
 def test_what_a_look_costs_is_remembered():

@@ -316,6 +316,18 @@ def test_two_calls_that_come_in_together_do_not_make_a_small_bucket_empty():
     assert small_bucket(0.5, [0]).is_spent, "they cannot have come in together"
 
 
+def test_a_full_budget_is_no_news_for_a_while_after_a_look_that_it_asked_for_was_refused():
+    law = small_bucket(0.5, [])
+    assert law.is_full
+    law.doubted = 3
+    seen = []
+    for n in range(4):
+        seen.append(law.is_full)
+        told = Limit(limit=2, remaining=1, reset=1, window=1)
+        law.read(HeaderReading((told,), Ticket(None, 40 + n, 110.0 + n, 0), SendLog(), 0.1, 0.1, 110.1 + n))
+    assert seen == [False, False, False, True]
+
+
 # -- of no use ------------------------------------------------------------------------------------
 
 

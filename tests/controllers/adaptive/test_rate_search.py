@@ -34,7 +34,7 @@ def refuse(search, seq, sent_at, *, latest=None, floor=0.0, now=None):
     """The answer to call ``seq`` is a refusal; returns the slots to skip."""
     gate = SimpleNamespace(seq=latest or seq)
     ticket = Ticket(gate, seq, sent_at, 3)
-    search.note(ticket, 0.05)
+    search.note(ticket, 0.05, 0.0)
     now = sent_at + 0.05 if now is None else now
     if search.phase is Phase.BLOCK:
         return search.refused_blocked(ticket, floor, now)
@@ -289,3 +289,55 @@ def test_a_first_block_that_was_told_is_no_lesson_about_the_quota_but_the_search
     search.resume(501, 26.2)
     assert (search.phase, search.curve.window) == (Phase.START, 0.0)
     assert search.doubling == pytest.approx(16.05 / 16.0)
+
+
+# -- what the server says is left -----------------------------------------------------------------
+
+
+def told_spent(search, seq, sent_at):
+    search.told_spent(Ticket(SimpleNamespace(seq=seq), seq, sent_at, 3), sent_at + 0.05)
+
+
+def test_a_look_ends_where_the_server_says_that_nothing_is_left_and_moves_the_quota_a_little():
+    search = cruising(calls=530)
+    search.look(10.0, 530)
+    told_spent(search, 530, 10.0)
+    assert search.phase is Phase.CRUISE
+    assert 50.0 < search.curve.quota < 51.5, "53/s were let in, leaning to the pace of the look"
+    assert (search.estimator.since_seq, search.estimator.since_at) == (530, 10.0)
+
+
+def test_at_rest_it_may_say_so_and_after_a_guess_it_measures():
+    search = cruising(calls=530)
+    told_spent(search, 530, 10.0)
+    assert search.curve.quota == 50.0
+    search.curve.guess(50.0)
+    search.look(10.0, 530)
+    told_spent(search, 530, 10.0)
+    assert search.curve.quota > 52.0
+    assert not search.curve.rough
+
+
+# -- holds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("told", "silence"), [(False, 5.98), (True, 1.0)])
+def test_a_silence_that_the_server_asks_for_is_lost_by_as_much_as_it_is_rounded_up(told, silence):
+    search = cruising()
+    search.pace = 50.0
+    search.hold(16.0, 10.0, told)
+    assert search.estimator.silence == pytest.approx(silence)
+
+
+def test_where_refusals_are_punished_all_of_it_is_lost():
+    search = cruising()
+    search.pace, search.curve.penalty = 50.0, 12.0
+    search.hold(16.0, 10.0, True)
+    assert search.estimator.silence == pytest.approx(5.98)
+
+
+def test_a_hold_that_is_shorter_than_a_slot_is_no_silence():
+    search = cruising()
+    search.pace = 0.5
+    search.hold(11.0, 10.0)
+    assert search.estimator.silence == 0.0

@@ -6,7 +6,9 @@ import pytest
 
 from headgate.lab.experiment import run
 from headgate.lab.measures import BIN
+from headgate.lab.scenario import Budget, Limit, Scenario
 from headgate.lab.scenario_file import named
+from headgate.units import Rate, Step
 
 pytestmark = pytest.mark.no_cover
 
@@ -34,3 +36,35 @@ def test_a_slow_quota_behind_a_big_bucket_costs_few_refusals_when_the_bucket_is_
     first, later = sum(done.refused_per_bin[:minute]), sum(done.refused_per_bin[minute:])
     assert first <= 0.10 * (first + sum(done.admitted_per_bin[:minute]))
     assert later <= 0.01 * (later + sum(done.admitted_per_bin[minute:]))
+
+
+def slow(limit, *, says="none", headers="none", steps=(), service_time=0.3):
+    return Scenario(
+        name="slow",
+        horizon=1800.0,
+        budgets=(Budget(limits=(limit,)),),
+        steps=steps,
+        service_time=service_time,
+        retry_after=says,
+        headers=headers,
+        round_trip=0.05,
+        workers=20,
+    )
+
+
+@pytest.mark.parametrize(
+    ("scenario", "goodput", "refused"),
+    [
+        (slow(Limit(algorithm="window", rate=Rate(8.0, 10.0)), says="exact", steps=(Step(0.375, 700),)), 0.95, 18),
+        (slow(Limit(algorithm="window", rate=Rate(37.0, 10.0)), steps=(Step(0.5945945946, 700),)), 0.95, 45),
+        (slow(Limit(algorithm="gcra", rate=Rate(0.6), burst=3), says="exact", steps=(Step(0.3, 600),)), 0.95, 20),
+        (slow(Limit(algorithm="bucket", rate=Rate(1.1), burst=1), steps=(Step(0.5, 600),)), 0.85, 28),
+        (slow(Limit(algorithm="gcra", rate=Rate(1.27), burst=3), says="exact", headers="ratelimit"), 0.97, 18),
+        (slow(Limit(algorithm="gcra", rate=Rate(0.9), burst=3), says="exact"), 0.97, 18),
+    ],
+    ids=["window that falls", "bare window that falls", "gcra that falls", "single calls", "small headers", "gcra"],
+)
+def test_a_slow_quota_is_found_and_followed_down_with_few_refusals(scenario, goodput, refused):
+    done = run(scenario, "adaptive", 0)
+    assert done.ok >= goodput * scenario.allowed_between(0.0, scenario.horizon)
+    assert done.refused <= refused

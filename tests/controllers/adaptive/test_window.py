@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.controllers.adaptive.call_history import CallHistory
 from headgate.controllers.adaptive.growth_probe import PaceCurve
 from headgate.controllers.adaptive.window import Block, WindowPhase, usual_length
 
@@ -54,29 +55,87 @@ def test_two_turns_of_one_instant_tell_no_spacing():
 
 def test_one_waits_for_the_next_turn_instead_of_probing_for_it():
     turns = turns_at(0.0, 60.0, 120.0)
-    assert turns.hold(172.0, 0.2) == pytest.approx(180.0 - 1.8 - 172.0), "until 3 % of the spacing before it"
+    assert turns.hold(172.0, 172.0, 0.2) == pytest.approx(180.0 - 1.8 - 172.0), "until 3 % of the spacing before it"
 
 
 def test_of_a_turn_that_is_far_away_a_good_half_is_waited_for_without_a_probe():
-    assert turns_at(0.0, 60.0, 120.0).hold(155.0, 0.2) == pytest.approx(0.6 * (25.0 - 1.8))
+    assert turns_at(0.0, 60.0, 120.0).hold(155.0, 155.0, 0.2) == pytest.approx(0.6 * (25.0 - 1.8))
 
 
 def test_halfway_between_two_turns_a_probe_asks_whether_only_every_second_one_was_seen():
     turns = turns_at(0.0, 60.0, 120.0)
-    assert turns.hold(130.0, 0.2) == pytest.approx(0.6 * (20.0 + 1.8))
-    assert turns.hold(150.0, 0.2) == pytest.approx(1.8)
-    assert turns.hold(152.0, 0.2) > 8.0, "none: wait for the whole one"
+    assert turns.hold(130.0, 130.0, 0.2) == pytest.approx(0.6 * (20.0 + 1.8))
+    assert turns.hold(150.0, 150.0, 0.2) == pytest.approx(1.8)
+    assert turns.hold(152.0, 152.0, 0.2) > 8.0, "none: wait for the whole one"
 
 
 def test_a_turn_that_is_due_is_probed_for_at_once_and_one_that_is_late_soon():
     turns = turns_at(0.0, 60.0, 120.0)
-    assert turns.hold(179.0, 0.2) == 0.2
-    assert turns.hold(180.5, 0.2) == 0.2
-    assert turns.hold(182.0, 0.2) == pytest.approx(0.7)
+    assert turns.hold(179.0, 179.0, 0.2) == 0.2
+    assert turns.hold(180.5, 180.5, 0.2) == 0.2
+    assert turns.hold(181.5, 181.5, 0.2) == pytest.approx(0.525)
+    assert turns.hold(183.0, 179.9, 0.2) == pytest.approx(1.05), "it has turned since the call left"
 
 
 def test_a_turn_that_did_not_come_is_given_up_for_the_next_one():
-    assert turns_at(0.0, 60.0, 120.0).hold(184.0, 0.2) > 8.0
+    assert turns_at(0.0, 60.0, 120.0).hold(184.0, 184.0, 0.2) > 8.0
+
+
+def test_a_turn_that_was_seen_more_sharply_before_is_kept_where_the_length_is_a_usual_one():
+    turns = turns_at(0.0, 60.0, 120.0)
+    turns.saw(182.0, 3.0)
+    assert (turns.last_at, turns.last_error) == (180.0, 0.5)
+
+
+def test_one_distance_that_is_nearly_a_usual_length_makes_it_likely():
+    assert turns_at(0.0, 60.4).is_likely
+    assert not turns_at(0.0, 61.0, error=4.0).is_likely, "it may be by chance"
+    assert not turns_at(0.0, 43.0).is_likely
+
+
+def certain(at=120.0, error=0.5, spacing=60.0):
+    turns = WindowPhase()
+    turns.know(at, error, spacing)
+    return turns
+
+
+def test_a_turn_that_is_certain_is_waited_for_however_far_away_and_until_it_is_over():
+    assert certain().hold(130.0, 130.0, 0.2) == pytest.approx(50.5)
+    assert certain().hold(181.0, 179.9, 0.2) == pytest.approx(0.35), "it has just turned"
+
+
+def test_the_last_turn_before_an_instant_may_lie_before_the_one_that_was_seen():
+    assert certain().turn_before(119.0) == (60.0, 0.5)
+    assert certain().turn_before(185.0) == (180.0, 0.5)
+
+
+def steadily(rate, *, until):
+    history = CallHistory()
+    for tick in range(int(until * 10) + 1):
+        history.sends.mark(tick / 10, int(rate * tick / 10))
+    return history
+
+
+@pytest.mark.parametrize(
+    ("at", "known", "calls"),
+    [(150.0, 2.0, 62.6), (150.0, 0.5, 59.4), (150.0, 1.0, 60), (120.2, 1.0, 0), (179.8, 1.0, 0)],
+    ids=["fell", "grew", "as known", "just after a turn", "just before one"],
+)
+def test_a_window_holds_what_was_let_in_since_its_last_turn(at, known, calls):
+    """2 calls a second, refused 30 s after a turn: 60 of them, give or take the one at the turn."""
+    quota = certain().quota(int(2 * at), at, steadily(2.0, until=at), known)
+    assert quota * 60.0 == pytest.approx(calls, abs=0.1)
+
+
+def test_nothing_is_counted_where_turns_are_not_known():
+    assert WindowPhase().quota(300, 150.0, steadily(2.0, until=150.0), 1.0) == 0.0
+
+
+@pytest.mark.parametrize(("quota", "more"), [(1.1, False), (0.95, True)])
+def test_a_window_holds_more_if_more_was_let_in_since_its_last_turn(quota, more):
+    curve = PaceCurve(quota=quota, window=60.0)
+    assert certain().holds_more(curve, steadily(2.0, until=150.0), 150.0) is more
+    assert not WindowPhase().holds_more(curve, steadily(2.0, until=150.0), 150.0)
 
 
 # -- holding --------------------------------------------------------------------------------------
@@ -90,28 +149,41 @@ def blocked(seq, at, *, window=0.0, told=False):
 
 @pytest.mark.parametrize(("seq", "hold"), [(5, 1.0), (7, 1.0), (8, 0.2), (500, 0.2)])
 def test_the_first_hold_is_a_second_when_refused_after_a_handful_of_calls(seq, hold):
-    assert blocked(seq, 10.0).hold(10.05, 0.05, PaceCurve()) == hold
+    assert blocked(seq, 10.0).hold(10.05, 0.05, PaceCurve(), 0.0) == hold
 
 
 @pytest.mark.parametrize(("now", "hold"), [(12.0, 1.2), (14.0, 2.4), (40.0, 8.0)])
 def test_holds_grow_with_the_block_and_are_never_longer_than_eight_seconds(now, hold):
-    assert blocked(500, 10.0).hold(now, 0.05, PaceCurve()) == pytest.approx(hold)
+    assert blocked(500, 10.0).hold(now, 0.05, PaceCurve(), 0.0) == pytest.approx(hold)
+
+
+@pytest.mark.parametrize(("calls", "hold"), [(60, 40.0), (120, 27.5), (500, 8.0)])
+def test_of_a_slow_quota_they_grow_on_as_long_as_no_more_than_thirty_calls_are_lost(calls, hold):
+    assert blocked(calls, 10.0).hold(110.0, 0.05, PaceCurve(), 0.0) == pytest.approx(hold)
+
+
+def test_the_first_hold_of_another_block_is_a_part_of_the_last_one():
+    block = blocked(500, 10.0)
+    block.ended_at = 30.0
+    block.enter(700, 40.0, False, 40.05, 0.0)
+    assert block.hold(40.05, 0.05, PaceCurve(), 0.0) == pytest.approx(3.0)
 
 
 def test_a_hold_is_two_trips_a_fiftieth_of_a_window_and_two_calls_of_a_slow_quota_at_least():
     curve = PaceCurve()
-    assert blocked(500, 10.0).hold(10.05, 0.4, curve) == 0.8
+    assert blocked(500, 10.0).hold(10.05, 0.4, curve, 0.0) == 0.8
     curve.window = 60.0
-    assert blocked(500, 10.0).hold(10.05, 0.05, curve) == pytest.approx(1.2)
+    assert blocked(500, 10.0).hold(10.05, 0.05, curve, 0.0) == pytest.approx(1.2)
     curve.sought_from = 0.5
-    assert blocked(500, 10.0).hold(10.05, 0.05, curve) == 4.0
+    assert blocked(500, 10.0).hold(10.05, 0.05, curve, 0.0) == 4.0
 
 
 def test_once_turns_are_known_a_block_holds_for_the_next_one():
     block = blocked(500, 170.0)
     for at in (0.0, 60.0, 120.0):
         block.window_phase.saw(at, 0.5)
-    assert block.hold(172.0, 0.05, PaceCurve()) == pytest.approx(6.2)
+    assert block.hold(172.0, 0.05, PaceCurve(quota=10.0), 0.0) == pytest.approx(6.2)
+    assert block.hold(172.0, 0.05, PaceCurve(quota=10.0), 9.0) == 9.0, "the server knows better"
 
 
 def test_a_block_within_the_window_of_the_last_lesson_goes_on_from_where_it_began():

@@ -217,7 +217,7 @@ def client():
 def test_a_few_refusals_that_are_not_the_logs_do_not_take_it_down(client, refused):
     client.now += 30.0
     client.strikes = refused
-    assert client.work_until(190.0) > 0.75 * 60.0 * 24.4
+    assert client.work_until(190.0) > 0.72 * 60.0 * 24.4
 
 
 @pytest.mark.no_cover
@@ -264,7 +264,7 @@ def test_a_longer_limit_beside_a_log_does_not_take_it_down():
         ("log", Rate(122.0, 5.0), (), 0.93),
         ("log", Rate(342.0, 2.0), (Step(0.58, 60),), 0.9),
         ("strict-log", Rate(108.0, 10.0), (), 0.9),
-        ("log", Rate(170.0, 10.0), (Step(2.0, 60),), 0.8),
+        ("log", Rate(170.0, 10.0), (Step(2.0, 60),), 0.7),
     ],
 )
 def test_a_log_is_used_well_also_when_it_falls_or_grows(algorithm, rate, steps, goodput):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from math import floor
 
 from .state import Storable, no_floats, no_integers
 
@@ -176,6 +177,10 @@ class CallHistory(Storable):
     def accepted_calls(self, low: float, high: float) -> float:
         """The same by ordinals, exactly: after ``low``, up to ``high``."""
         return max(0.0, high - low - self.refusals.between(low, high))
+
+    def accepted_since(self, instant: float, seq: int) -> float:
+        """Calls sent after an instant, up to call ``seq``, and not refused: whole ones."""
+        return self.accepted_calls(floor(self.sends.seq_at(instant)), seq)
 
     def lately(self, pace: float, now: float) -> float:
         """Calls a second that were let in during the last seconds."""

@@ -29,6 +29,13 @@ from .state import Phase, Storable
 FEWEST = 4.0
 """Accepted calls below which a measurement says nothing."""
 
+FEW_SECONDS = 1.0
+"""Seconds in which fewer calls than these still tell what the quota is at most."""
+
+SPENT_TELLS, SPENT_LEAN = 0.3, 0.1
+"""How far a look that ends because nothing is left moves what was known: it may have begun with something left. And how
+far to lean from what was let in to the pace of the look: a small bucket has lost what came in while it was full."""
+
 SHORTEST = 1e-6
 """A span that divides: two calls of one instant."""
 
@@ -93,6 +100,11 @@ class QuotaEstimator(Storable):
         return self.since_seq >= 0
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether the server counts tokens: a call that was refused may only have been too large."""
+        return self.sizes is not None and self.sizes.tokens_are_counted
+
+    @property
     def lost(self) -> float:
         """Seconds of the silence in which nothing accrued."""
         return max(0.0, self.silence - self.depth)
@@ -107,7 +119,7 @@ class QuotaEstimator(Storable):
             return calls
         if refused_at is not None:
             sizes.measure(calls, self.span(refused_at))
-        return max(0.0, calls + sizes.surplus) if sizes.tokens_are_counted else calls
+        return max(0.0, calls + sizes.surplus) if self.counts_tokens else calls
 
     def span(self, sent_at: float) -> float:
         return max(sent_at - self.since_at, SHORTEST)
@@ -129,6 +141,17 @@ class QuotaEstimator(Storable):
         self.average, self.refused_pace = average, pace
         is_repeated = abs(average - before) < REPEATED * before and abs(pace - pace_before) > MOVED * pace_before
         return is_repeated and self.silence < SILENT * self.span(sent_at)
+
+    def most(self, accepted: float, sent_at: float) -> float:
+        """What the quota may be at most though too few calls were let in to measure it: a call more would have been."""
+        span = self.span(sent_at)
+        return (accepted + 1.0) / span if self.started and span > FEW_SECONDS and not self.counts_tokens else inf
+
+    def after_spent(self, accepted: float, sent_at: float, known: float, pace: float) -> float:
+        """What the quota is after a look at this pace that nothing was left of, by the server's word."""
+        measured = accepted / self.accrued(sent_at)
+        measured += SPENT_LEAN * max(0.0, pace - measured)
+        return known + SPENT_TELLS * (measured - known)
 
     def quota(self, accepted: float, sent_at: float, known: float | None, looked: bool) -> float | None:
         """Calls a second, if there is enough to go by.
@@ -168,8 +191,12 @@ class QuotaEstimator(Storable):
 SEARCHED, SOUGHT, CRUISED = 0.5, 0.9, 0.97
 """What of a pace that was refused to go on with: after the first search, after a search upwards, at rest."""
 
-MOST_CUT = 0.1
-"""How far to cut when many are refused in a row: at any pace above its quota such a server refuses every other call."""
+FIRST_CUT, MOST_CUT = 0.1, 0.5
+"""How far to cut when many are refused in a row, twice as far each time: at any pace above its quota such a server
+refuses every other call."""
+
+MOST_SHARE, MANY = 0.9, 4
+"""How far to cut elsewhere, and the refusals from which on their share alone tells."""
 
 LIKELY_BURST = 0.15
 """Seconds of the last moments of a search that may owe what was let in to a burst."""
@@ -193,12 +220,16 @@ class Burst(Storable):
         refused a little above it       it is at most that: the next look goes half as far
     """
 
+    added = 1
+
     look: float = 1.0
     """How far above the quota a look goes at most, where nothing accrues."""
     most: float = inf
     """Calls that are let in at once, at most."""
     volley: int = 0
     """The last call of the volley, while it is not counted yet."""
+    cuts: int = 0
+    """Cuts in a row that were refused at once."""
 
     @property
     def single(self) -> bool:
@@ -209,6 +240,20 @@ class Burst(Storable):
         """The answers to the volley are back."""
         if self.volley and self.most == inf:
             self.most = history.accepted_calls(0, self.volley)
+
+    def cut_again(self, pace: float, refused: float, sent: float, seconds: float) -> float:
+        """What the quota is where so many of the calls since the last cut are refused again.
+
+        It fell by their share; where they are few, no further than what was let in says. Where single calls are let in
+        the share tells nothing.
+        """
+        if self.single:
+            self.cuts, self.look = self.cuts + 1, 1.0
+            return pace * CRUISED * (1.0 - min(FIRST_CUT * 2.0 ** (self.cuts - 1), MOST_CUT))
+        quota = pace * CRUISED * (1.0 - min(MOST_SHARE, refused / sent))
+        if refused >= MANY or seconds < FEW_SECONDS:
+            return quota
+        return max(quota, min(CRUISED * pace, (sent - refused + 1.0) / seconds))
 
     def rate_lately(self, history: CallHistory, seconds: float, pace: float, until: float) -> float:
         """Calls a second let in during the last ``seconds``; a little may have been a burst."""

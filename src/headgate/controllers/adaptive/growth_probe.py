@@ -47,8 +47,9 @@ SEEK_DOUBLING = 0.65
 BUDGET = 0.0032
 """The share of calls that looking may cost in refusals once measurements agree."""
 
-SLOW = 30.0
-"""Calls a second below which the budget shrinks, to half of it: there the search weighs more in the sum."""
+SLOW, LOG_SHARE = 30.0, 0.72
+"""Calls a second below which the budget shrinks, to half of it: there the search weighs more in the sum. And its share
+where a log is known, which tells its quota exactly."""
 
 LOOK_COST = 1.5
 """Refusals that a look costs, before the first."""
@@ -57,8 +58,8 @@ RARELY, SLOW_BUDGET = 150.0, 0.01
 """Seconds between two looks at most, as long as that costs no more than this share: a raised quota that goes unnoticed
 for long costs far more than refusals that are few an hour."""
 
-SEARCH_BUDGET = 0.03
-"""The budget while measurements still move."""
+SEARCH_BUDGET, SLOW_SEARCH_BUDGET, FEW_A_SECOND = 0.03, 0.02, 3.0
+"""The budget while measurements still move; and below so many calls a second, where there are few in all."""
 
 SHORTEST_PERIOD, SETTLED_PERIOD, LONGEST_PERIOD = 1.5, 4.5, 1200.0
 
@@ -235,17 +236,18 @@ class PaceCurve(Storable):
     # -- when ------------------------------------------------------------------------------------
 
     def shortest(self) -> float:
-        return max(SHORTEST_PERIOD, self.cost / (SEARCH_BUDGET * max(self.quota, SLOWEST_QUOTA)))
+        budget = SLOW_SEARCH_BUDGET if self.quota < FEW_A_SECOND else SEARCH_BUDGET
+        return max(SHORTEST_PERIOD, self.cost / (budget * max(self.quota, SLOWEST_QUOTA)))
 
     def _affordable(self) -> float:
-        budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW)
+        budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW) * (LOG_SHARE if self.log else 1.0)
         rarely = max(RARELY, max(self.cost, LOOK_COST) / (SLOW_BUDGET * self.quota))
         return max(self.shortest(), SETTLED_PERIOD, min(self.cost / (budget * self.quota), rarely))
 
     def _spread(self) -> float:
         """A factor around 1, another each time: clients that share a quota should not all probe at once."""
         self.looks += 1
-        return 0.8 + 0.4 * ((self.looks * GOLDEN + self.quota) % 1.0)
+        return 0.95 + 0.25 * ((self.looks * GOLDEN + self.quota) % 1.0)
 
     # -- the pace --------------------------------------------------------------------------------
 
@@ -258,12 +260,19 @@ class PaceCurve(Storable):
     def swing(self) -> float:
         if self.rough:
             return ROUGH_WINDOW_SWING if self.window else ROUGH_SWING
-        return SWING if self.quick else SLOW_SWING
+        return SWING if self.quick or (self.window and self.exact >= SETTLED) else SLOW_SWING
 
     @property
     def half(self) -> float:
         """Seconds from the cut until the curve is at the quota."""
-        return self.period / 2.0 if self.quick or self.rough else self.period
+        if self.quick or self.rough:
+            return self.period / 2.0
+        return max(self.period / 2.0, self.period - 0.5 * self._creep) if self.window else self.period
+
+    @property
+    def _creep(self) -> float:
+        """Seconds in which the curve goes as far above a window's quota as it began below it."""
+        return max(self.window, CREEP / self.quota, SHORTEST_CREEP)
 
     def start(self) -> float:
         """The pace right after a cut; the period begins."""
@@ -277,7 +286,7 @@ class PaceCurve(Storable):
             return self.sharing.grown(pace, dt, self.age, self.window)
         way, swing = self.age / self.half - 1.0, self.swing
         if self.window and way > 0.0:  # a long period below the quota is cheap, another one above it tells nothing more
-            way = (self.age - self.half) / min(self.half, max(self.window, CREEP / self.quota, SHORTEST_CREEP))
+            way = (self.age - self.half) / min(self.half, self._creep)
             swing = max(swing, min(WINDOW_CALLS / (self.quota * self.window), MOST_EXCESS))
         return self.quota * (1.0 + swing * way * way * way)
 
@@ -307,8 +316,9 @@ ROUGH_PROOF = 0.15
 UNKNOWN_DEPTH = 1.0
 """... or so many where nothing was refused for long, and a bucket may have been full."""
 
-SINGLE_PROOF = 64
-"""Calls in a row at a pace above the quota that prove it has grown, where nothing accrues."""
+SINGLE_PROOF, LEAST_SINGLE_PROOF, PER_TRIP = 64.0, 8.0, 640.0
+"""Calls in a row at a pace above the quota that prove it has grown, where nothing accrues: at most, at least, and for
+each call of a trip, since what arrives early by a part of a trip is refused."""
 
 LOG_PROOF, LOGS = 0.01, 2.0
 """The share by which a log must hold more than it did, beside a call; or so many times its length without a refusal."""
@@ -358,7 +368,8 @@ class GrowthProbe(Storable):
             held = history.accepted_calls(history.sends.seq_at(known_at - curve.log), known_seq)
             return held > (1.0 + LOG_PROOF) * curve.log_calls + 1.0 or known_at - self.since_at > LOGS * curve.log
         if single:
-            return known_seq - self.since_seq > SINGLE_PROOF
+            needed = min(SINGLE_PROOF, max(LEAST_SINGLE_PROOF, PER_TRIP * curve.quota * trip))
+            return known_seq - self.since_seq > needed
         needed = PROOF + 0.5 * curve.quota * min(estimator.lost, 1.0)
         if estimator.started:
             calls = estimator.calls(history, known_seq)

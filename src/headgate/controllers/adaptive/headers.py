@@ -109,7 +109,7 @@ class HeaderReading(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
-    added = 12
+    added = 13
     not_stored = ("counted", "target")
 
     counted: str = "requests"
@@ -165,6 +165,8 @@ class HeaderModel(Storable):
     turn_by_answer: float = 0.0
     turn_by_call: float = 0.0
     """The turn that the last answer spoke of."""
+    doubted: int = 0
+    """Answers for which a full budget is no news, since a look that it had asked for was refused."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -238,10 +240,11 @@ class HeaderModel(Storable):
             self.counts_down = 0.0
             if not first:
                 shortest = max(window - ROUNDED, LEAST_LEFT * window)
-                jumped = remaining - self.remaining > limit * (JUMP + passed / shortest)
+                jumped = remaining - self.remaining > 1.0 + limit * (JUMP + passed / shortest)
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.5 * passed / window)
         spent = ticket.seq - sends.seq_at(ticket.sent_at - window)
         self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
+        self.doubted = max(0, self.doubted - 1)
         self.spent = self.spent + (1 if passed < trip else SPENT) if remaining < 1.0 else 0
         is_full = (self.full >= FULL and spent >= PROOF) or (self.full >= PROOF and spent >= max(PROOF, 0.5 * limit))
         self.refills = self.refills or is_full
@@ -298,7 +301,7 @@ class HeaderModel(Storable):
     @property
     def is_full(self) -> bool:
         """It never falls: the quota is larger than the pace."""
-        return self.full >= FULL and not self.leads
+        return self.full >= FULL and not self.doubted and not self.leads
 
     @property
     def is_spent(self) -> bool:

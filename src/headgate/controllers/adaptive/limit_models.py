@@ -17,7 +17,7 @@ from ...core.decision import NEVER, ControllerNote, PaceReason
 from ...core.policy import Cost, Ticket, requests_of
 from ...core.signal import CALLS_BY_TOKENS, Limit
 from .call_sizes import CallSizes, tokens_of
-from .concurrency import SHALLOW, ConcurrencyCap, Refusal, Verdict
+from .concurrency import SHALLOW, SHALLOWEST, ConcurrencyCap, Refusal, Verdict
 from .headers import PLACES, HeaderModel, HeaderReading
 from .latency_model import LatencyModel
 from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, RateSearch
@@ -31,8 +31,11 @@ CAPPED_HEADROOM = 4.0
 TURNS, HALF = 2.0, 0.5
 """After so many times the calls in flight, those of the last cut are gone; and half of those that were deep."""
 
-DOUBTED = 1000
-"""Refused by a budget that is full, it says: so many more answers must say so before that is news again."""
+DOUBTED = 250
+"""Answers for which a budget that is full is no news after a refusal."""
+
+OVERLAP = 0.5
+"""Calls in flight on average below which a single other one was there by chance, and is not what refuses."""
 
 HELD = 0.85
 """A cap that passed its trial at less than this share of the quota passed because it held calls back."""
@@ -86,12 +89,14 @@ class LimitModels(Storable):
         search.history.refusals.rest()
         search.estimator.forget()
         search.window_fit.forget()
+        search.turn_fit.forget()
         search.curve.sharing.measures = ()
         self.concurrency.rest()
 
     def advance(self, dt: float, seq: int, depth: int, wanted: bool, now: float) -> None:
         """``dt`` seconds passed; ``wanted`` says that a call waited for the pace meanwhile."""
         self.search.history.sends.mark(now, seq)
+        self.search.turn_fit.sent(seq, now)
         if self.concurrency.on:
             passed = self.concurrency.grow(dt, depth, seq, self.search.trip)
             if passed and self._is_held_back(now):
@@ -100,6 +105,7 @@ class LimitModels(Storable):
                 self.search.trace.note(now, Step.NOT_A_CAP, pace=self.search.pace)
         elif wanted:
             if self.header_model.is_full and self.search.phase is Phase.CRUISE:
+                self.header_model.full = 0
                 self.search.look(now, seq)
             self.search.grow(dt, now, seq, self.latency_model.mean or inf)
 
@@ -199,7 +205,7 @@ class LimitModels(Storable):
         is_blocked = search.phase is Phase.BLOCK
         if (headers.seq or self.token_model is not None) and not is_blocked:
             self._follow_headers(latest, ticket.depth, now)
-        search.note(ticket, latency)
+        search.note(ticket, latency, floor)
         if is_blocked:
             search.refused_blocked(ticket, floor, now)
             return 0.0
@@ -208,7 +214,8 @@ class LimitModels(Storable):
                 search.hold(now + (floor or max(SHORTEST_REST, 2.0 * search.trip)), now)
                 return 0.0
             self._give_up(Step.HEADERS_WRONG, latest, now)
-        headers.full = headers.full and -DOUBTED
+        if headers.full or (headers.seq and search.phase is Phase.PROBE):
+            headers.full, headers.doubted = 0, DOUBTED
         verdict = Verdict.NOT_MINE
         if concurrency.on:
             throughput, cost = search.history.lately(search.pace, now), search.curve.cost
@@ -247,6 +254,8 @@ class LimitModels(Storable):
         """Whether the depth of this refusal tells: a shallow one is as deep as the calls that were sent at once."""
         search = self.search
         if search.curve.window or search.curve.log or ticket.seq <= search.cut_seq:
+            return False
+        if ticket.depth < SHALLOWEST and search.pace * self.latency_model.mean < OVERLAP:
             return False
         if floor >= LONG_FLOOR and search.phase not in STEADY:
             return False

@@ -20,29 +20,30 @@ from dataclasses import dataclass, field
 from ...core.decision import NEVER
 from ...core.policy import Ticket
 from .call_history import CallHistory
-from .estimator import MOST_CUT, Burst, QuotaEstimator
-from .growth_probe import QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
+from .estimator import Burst, QuotaEstimator
+from .growth_probe import GRACE, QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
+from .judgement import FEW, Refused, judge
 from .sharing_detector import EXACT_CALLS, SURELY
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
+from .turn_fit import TurnFit
 from .window import PROBE_GRACE, Block
 from .window_fit import Count, WindowFit
 
 LONG_FLOOR = 2.0
 """A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
 
+ROUNDED = 1.0
+"""Seconds by which a Retry-After is rounded up at most."""
+
 LEAST_RESTART, DOUBTS = 0.25, 3
 """The share of the initial pace to start over with when blocks have taught nothing, so often in a row."""
 
-IN_A_ROW, ECHOES = 3, 3
-"""Refusals in a row, in the order of sending, that mean nothing gets in; inside one window, that are the same news."""
+IN_A_ROW, ECHOES, SHORT_WINDOW = 3, 3, 2.0
+"""Refusals in a row that mean nothing gets in; echoes of one window; seconds above which, its turns known, one does."""
 
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 """More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
-
-UNUSED, LATELY, FEW = 0.93, 0.4, 12.0
-"""Below this share of what the last window held, a measurement is mostly of windows that were not used up. In a search:
-seconds that make "lately", and calls between two refusals below which only their average counts."""
 
 AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
 """Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search."""
@@ -53,7 +54,7 @@ SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RateSearch(Storable):
-    not_stored = ("trace", "window_fit")
+    not_stored = ("trace", "window_fit", "turn_fit")
 
     block: Block
     history: CallHistory
@@ -81,6 +82,7 @@ class RateSearch(Storable):
     """Seconds that a refusal takes to come back."""
     trace: Trace = field(default_factory=Trace)
     window_fit: WindowFit = field(default_factory=WindowFit)
+    turn_fit: TurnFit = field(default_factory=TurnFit)
 
     @classmethod
     def start(cls, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0, least: float = 0.0) -> RateSearch:
@@ -95,9 +97,15 @@ class RateSearch(Storable):
         """Whether the pace follows a quota that was measured; a block interrupts that, and ends in it again."""
         return (self.resume_as if self.phase is Phase.BLOCK else self.phase) in STEADY
 
-    def hold(self, until: float, now: float) -> None:
-        """Nothing starts before ``until``; the estimator must know that it was our own doing."""
-        self.estimator.silence += max(0.0, until - max(now, self.floor_until))
+    def hold(self, until: float, now: float, told: bool = False) -> None:
+        """Nothing starts before ``until``; the estimator must know that it was our own doing.
+
+        Where the server has ``told`` how long, nothing would have been let in but in the last second.
+        """
+        silence = max(0.0, until - max(now, self.floor_until) - 1.0 / self.pace)  # it would wait for its slot anyway
+        if told and self.measured and self.curve.penalty < LONG_FLOOR:
+            silence = min(silence, ROUNDED)
+        self.estimator.silence += silence
         self.floor_until = max(self.floor_until, until)
 
     def cruise_from(self, seq: int) -> None:
@@ -105,12 +113,13 @@ class RateSearch(Storable):
         self.phase, self.cut_seq = Phase.CRUISE, seq
         self.pace = self.curve.start()
 
-    def note(self, ticket: Ticket, latency: float) -> None:
+    def note(self, ticket: Ticket, latency: float, floor: float) -> None:
         """Record a refusal, whichever model it is judged by."""
         self.history.refusals.add(ticket.seq)
         self.trip += 0.2 * (max(latency, 0.0) - self.trip)
         self.curve.refused += 1
         self.estimator.note(ticket)
+        self.turn_fit.refused(ticket.seq, ticket.sent_at, floor, self.history)
         if ticket.seq > self.last_refused_seq:
             self.last_refused_seq, self.last_refused_at = ticket.seq, ticket.sent_at
 
@@ -137,7 +146,8 @@ class RateSearch(Storable):
         if curve.sharing.on:
             return
         if not curve.quick:
-            if self.growth_probe.has_slow_proof(curve, estimator, self.history, now):
+            holds_more = self.block.window_phase.holds_more(curve, self.history, now - 1.5 * self.trip - GRACE)
+            if holds_more or self.growth_probe.has_slow_proof(curve, estimator, self.history, now):
                 self.growth_probe.begin(seq, now)
                 self._climb(now)
             return
@@ -173,13 +183,26 @@ class RateSearch(Storable):
 
     def told_spent(self, ticket: Ticket, now: float) -> None:
         """The server says that nothing is left: as good as a refusal to end a look by, and none."""
-        if self.phase in (Phase.PROBE, Phase.CLIMB) and ticket.seq > self.cut_seq:
+        if self.phase not in (Phase.PROBE, Phase.CLIMB) or ticket.seq <= self.cut_seq:
+            return
+        curve, estimator, seq, sent_at = self.curve, self.estimator, ticket.seq, ticket.sent_at
+        if self.phase is Phase.CLIMB or curve.rough or not estimator.started:
             self._measure(ticket, now)
+            return
+        let_in = estimator.calls(self.history, seq, sent_at)
+        curve.learn(estimator.after_spent(let_in, sent_at, curve.quota, self.pace), False)
+        estimator.restart(seq, sent_at)
+        self.cruise_from(ticket.gate.seq)
 
     def refused(self, ticket: Ticket, floor: float, now: float) -> float:
         """Judge a refusal outside a block. Returns the slots to skip."""
         news, skip = ticket.seq > self.cut_seq, 0.0
-        in_a_row = 1 if self.block.window_phase.sure and self.curve.window else IN_A_ROW
+        if self.turn_fit.follow(self.curve, self.block.window_phase):
+            self.window_fit.turns = True
+            self.estimator.forget()
+            learned = {"window": self.curve.window, "penalty": 0.0, "quota": self.curve.quota, "blocked_for": 0.0}
+            self.trace.note(now, Step.LEARNED_WINDOW, **learned)
+        in_a_row = 1 if self.block.window_phase.sure and self.curve.window > SHORT_WINDOW else IN_A_ROW
         if floor >= LONG_FLOOR or self.history.refusals.streak(ticket.seq) >= in_a_row:
             if news:
                 self._measure(ticket, now)
@@ -189,6 +212,7 @@ class RateSearch(Storable):
         if news and self._just_cut(ticket):
             skip = self._cut_deeper(ticket, now)
         elif news:
+            self.burst.cuts = 0
             skip = self._measure(ticket, now)
         if floor > 0.0:
             if not self.curve.window:
@@ -204,10 +228,12 @@ class RateSearch(Storable):
         """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
         latest, sent = ticket.gate.seq, ticket.seq - self.cut_seq
         refused = self.history.refusals.between(self.cut_seq, latest)
-        if refused < 2 or sent < 3 or refused <= (0.15 if refused >= 4 else 0.25) * sent:
+        few = refused < 2 or sent < 3 or refused <= (0.15 if refused >= 4 else 0.25) * sent
+        if few or self.estimator.counts_tokens:
             return 0.0
-        cut = min(MOST_CUT if self.burst.single else 0.9, refused / sent)
-        self.curve.guess(max(self.pace * (1.0 - cut) * 0.97, 0.02))
+        since = self.history.sends.instant_of(self.cut_seq)
+        quota = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
+        self.curve.guess(quota, self.pace)
         self.estimator.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)
         self.trace.note(now, Step.CUT_AGAIN, refused=refused, sent=sent, pace=self.pace)
@@ -234,12 +260,15 @@ class RateSearch(Storable):
         if steady:
             curve.count_cost()
             blurred = span * SURELY < curve.window  # by how full its window was
+            blurred = blurred or self.burst.single
             is_exact = calls >= EXACT_CALLS and not curve.rough and not estimator.silence and not blurred
             if measured is not None and is_exact and curve.sharing.compare(measured):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:
             curve.looked(self.growth_probe.surplus(curve, self.history, seq, sent_at))
-        quota, rough = self._judge(measured, calls, span, sent_at)
+        sought = sent_at - self.growth_probe.since_at
+        refused = Refused(phase, pace, measured, calls, span, seq, sent_at, sought, self.trip)
+        quota, rough = judge(refused, curve, estimator, self.burst, self.history, self.block.window_phase)
         curve.learn(min(quota, pace), rough)
         if phase is Phase.START:
             curve.period = max(curve.shortest(), curve.window)
@@ -256,9 +285,8 @@ class RateSearch(Storable):
 
     def _follow_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
         """Go by what a log held at this refusal, where the server keeps one; ``accrued`` calls a second were let in."""
-        curve, sizes = self.curve, self.estimator.sizes
-        turns = self.block.window_phase.sure and not curve.log
-        if turns or self.burst.single or curve.sharing.on or (sizes is not None and sizes.tokens_are_counted):
+        curve, turns = self.curve, self.block.window_phase.is_likely and not self.curve.log
+        if turns or self.burst.single or curve.sharing.on or self.estimator.counts_tokens:
             curve.log = 0.0
             return False
         if not self.window_fit.refused(ticket, self.history, accrued, curve, self.phase):
@@ -281,36 +309,6 @@ class RateSearch(Storable):
         self.trace.note(now, Step.FELL_BACK, pace=self.pace)
         self.enter_block(0.0, now)
 
-    def _judge(self, measured: float | None, calls: float, span: float, sent_at: float) -> tuple[float, bool]:
-        """What the quota is, and whether that is a rough guess, by what we were doing when refused."""
-        curve, phase, pace = self.curve, self.phase, self.pace
-        before, is_deep = curve.sought_from or 0.0, not (curve.sharing.on or curve.window or self.burst.single)
-        if self.estimator.is_exact(calls, sent_at, pace) and is_deep and phase is Phase.CRUISE and measured:
-            return calls / span, False
-        if phase is Phase.START:
-            self.burst.count(self.history)
-        if self.burst.single and not curve.window and not curve.sharing.on:
-            return self.burst.judge(phase, pace, curve.quota, before, curve.excess(self.trip))
-        if phase is Phase.START:  # between the average since the pipe was empty and the last moments
-            if calls < FEW:
-                return max(calls / span, before), True
-            return max(measured or 0.0, self.burst.rate_lately(self.history, LATELY, pace, sent_at), before), True
-        if curve.window and (phase is Phase.CLIMB or (measured and span >= curve.window and not curve.sharing.on)):
-            held = self.history.accepted(sent_at - curve.window, sent_at) / curve.window
-            if phase is Phase.CLIMB or (measured or 0.0) < UNUSED * held:  # the trailing window is full now
-                return max(before, held), False
-        if phase is Phase.CLIMB:
-            sought = sent_at - self.growth_probe.since_at
-            lately = max(self.burst.rate_lately(self.history, span, pace, sent_at) for span in (LATELY, sought))
-            return max(before, measured or 0.0, lately), True
-        if curve.sharing.on and phase is Phase.CRUISE:
-            return pace, False
-        if measured is None:
-            return (curve.quota if phase is Phase.PROBE else max(0.9 * pace, 0.99 * min(curve.quota, pace))), False
-        if curve.rough and phase is Phase.CRUISE and not curve.window:
-            measured = max(measured, self.burst.rate_of_log(self.history, span, pace, sent_at))
-        return curve.leaned(measured, curve.quota * (1.0 + curve.swing) if phase is Phase.PROBE else pace), False
-
     # -- while nothing gets in -------------------------------------------------------------------
 
     def enter_block(self, floor: float, now: float) -> None:
@@ -319,7 +317,7 @@ class RateSearch(Storable):
             self.resume_as, self.phase = self.phase, Phase.BLOCK
         block = self.block
         block.enter(self.last_refused_seq, self.last_refused_at, floor >= LONG_FLOOR, now, self.curve.window)
-        self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
+        self.hold(now + block.hold(now, self.trip, self.curve, floor), now, floor >= LONG_FLOOR)
         self.trace.note(now, Step.BLOCKED, floor=floor, seconds=self.floor_until - now)
 
     def _doubt(self) -> None:
@@ -353,12 +351,12 @@ class RateSearch(Storable):
         self.window_fit.add_probe(Count.before(self.history, ticket.seq, ticket.sent_at, True), True)
         block.probe_refused(ticket.sent_at)
         self.probe_until = NEVER
-        self.hold(now + max(floor, block.hold(now, self.trip, self.curve)), now)
+        self.hold(now + block.hold(now, self.trip, self.curve, floor), now)
 
     def resume(self, latest: int, now: float) -> float:
         """The probe was let in. Returns the slots to skip."""
         block = self.block
-        self.estimator.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, now - block.probe_at)
+        self.estimator.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, min(now, self.probe_until) - block.probe_at)
         self.probe_until = NEVER
         self.trace.note(now, Step.RESUMED, blocked_for=block.length)
         let_in = Count.before(self.history, block.probe_seq, block.probe_at, False)
@@ -391,6 +389,8 @@ class RateSearch(Storable):
             self.pace = max(LEAST_RESTART * self.initial, quota, SLOWEST_QUOTA)
             self.doubling = block.length / 16.0
             return
+        exact = block.window_phase.quota(block.began_seq, block.began_at, self.history, curve.quota)
+        quota = exact if exact and curve.window else quota
         doubtful = curve.agreed >= 2 and quota < 0.5 * curve.quota  # never believe a collapse at once
         curve.learn(max(quota, 0.5 * curve.quota) if doubtful else quota, first or doubtful)
         self.cruise_from(latest)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import sqrt
 
+from .call_history import CallHistory
 from .growth_probe import PaceCurve
 from .state import Storable
 
@@ -25,6 +26,15 @@ LEAST_DOUBT = 0.03
 
 LONGEST_BLIND = 8.0
 """Seconds to wait without a probe; if the turn is further away, a good half of the way."""
+
+CERTAIN = 2
+"""Distances in a row that fitted, from which on the turn is waited for, however far away."""
+
+SAME = 0.01
+"""Counts that differ by this share are the same."""
+
+NEARLY = 0.06
+"""The share of a length within which one distance shows it."""
 
 USUAL_LENGTHS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds over which APIs count calls."""
@@ -61,7 +71,8 @@ class WindowPhase(Storable):
 
     def saw(self, at: float, error: float) -> None:
         """A turn was seen."""
-        distance, doubt = at - self.last_at, error + self.last_error
+        last_at, last_error = self.last_at, self.last_error
+        distance, doubt = at - last_at, error + last_error
         self.last_at, self.last_error = at, error
         self.seen += 1
         if self.seen < 2:
@@ -73,20 +84,64 @@ class WindowPhase(Storable):
             self.sure += 1
             if spacing_error < self.spacing_error:
                 self.spacing, self.spacing_error = spacing, spacing_error
+            if self.spacing in USUAL_LENGTHS and last_error < error:
+                self.last_at, self.last_error = last_at + steps * self.spacing, last_error
         elif distance > 0.0:
             spacing = usual_length(distance - doubt, distance + doubt) or distance
             self.spacing, self.spacing_error, self.sure = spacing, doubt, 0
 
-    def hold(self, now: float, shortest: float) -> float:
-        """Seconds to wait for the next turn, or for a probe when it is due at any moment."""
-        steps = int((now - self.last_at) / self.spacing)
-        doubt = max(self.last_error + (steps + 1) * self.spacing_error, LEAST_DOUBT * self.spacing)
-        late = now - self.last_at - steps * self.spacing
-        if steps and late <= doubt:
+    @property
+    def is_likely(self) -> bool:
+        """Whether the distances agree, or the only one so far is a length that APIs use, nearly enough."""
+        return bool(self.sure) or (self.spacing in USUAL_LENGTHS and self.spacing_error <= NEARLY * self.spacing)
+
+    def know(self, at: float, error: float, spacing: float) -> None:
+        """It turned at ``at``, and turns every ``spacing`` seconds."""
+        self.last_at, self.last_error, self.spacing, self.spacing_error = at, error, spacing, 0.0
+        self.seen, self.sure = max(self.seen, CERTAIN), max(self.sure, CERTAIN)
+
+    def turn_before(self, at: float) -> tuple[float, float]:
+        """When the last turn before ``at`` was, and by how much that may be wrong."""
+        steps = (at - self.last_at) // self.spacing
+        error = 0.0 if self.spacing in USUAL_LENGTHS else abs(steps) * self.spacing_error
+        return self.last_at + steps * self.spacing, self.last_error + error
+
+    def quota(self, seq: int, at: float, history: CallHistory, known: float | None) -> float:
+        """Calls a second that it holds, by what was let in from its last turn to a refusal: as near to what is
+        ``known``, if anything, as the error of the turn allows. 0 where its turns are not known, or just over."""
+        if not self.sure:
+            return 0.0
+        turn, error = self.turn_before(at)
+        if at - turn <= error or at - turn >= self.spacing - error:
+            return 0.0
+        least, most = history.accepted_since(turn + error, seq), history.accepted_since(turn - error, seq)
+        if known is None:
+            return 0.5 * (least + most) / self.spacing
+        about = SAME * most
+        return min(max(known, (least - about) / self.spacing), (most + about) / self.spacing)
+
+    def holds_more(self, curve: PaceCurve, history: CallHistory, known_at: float) -> bool:
+        """Whether more was let in since the last turn, as far as is known by then, than the window held."""
+        if not curve.window or self.sure < CERTAIN or self.spacing != curve.window:
+            return False
+        turn, error = self.turn_before(known_at)
+        let_in = history.accepted_since(turn + error, int(history.sends.seq_at(known_at)))
+        return let_in > curve.quota * curve.window + 0.5
+
+    def hold(self, now: float, refused_at: float, shortest: float) -> float:
+        """Seconds to wait for the next turn after ``refused_at``, or for a probe when it is due at any moment."""
+        turn, error = self.turn_before(now)
+        doubt, late = max(error, LEAST_DOUBT * self.spacing), now - turn
+        if turn > self.last_at and (late <= doubt or turn + error > refused_at):
             return max(shortest, 0.35 * late)
-        half = self.spacing / 2.0 + doubt - late  # perhaps only every second turn was seen so far
-        early = half if half > 0.0 else self.spacing - late - doubt
-        return max(shortest, min(early, max(LONGEST_BLIND, 0.6 * early)))
+        early = self.spacing - late - doubt
+        if self.sure >= CERTAIN:  # to be late costs less than to be refused once more
+            early = self.spacing - late + error
+        else:
+            half = self.spacing / 2.0 + doubt - late  # perhaps only every second turn was seen so far
+            early = half if half > 0.0 else early
+            early = min(early, max(LONGEST_BLIND, 0.6 * early))
+        return max(shortest, early)
 
 
 SHORTEST_HOLD = 0.2
@@ -96,8 +151,17 @@ FIRST_HOLD, FEW_CALLS = 1.0, 8
 LONGER = 0.6
 """The next probe waits for this share of the time that has passed since the block began."""
 
+AGAIN = 0.15
+"""... and the first one for this share of how long the last block was."""
+
 LONGEST_HOLD = 8.0
 """Seconds between two probes at most, unless the server asks for more."""
+
+LONG_SHARE, LONG_CALLS = 0.4, 30.0
+"""... or this share of the block so far, as long as no more calls than these could have been made meanwhile."""
+
+PROBE_CALLS = 3.0
+"""Calls that are lost while a turn is not noticed, for which it is not worth to probe more often."""
 
 PROBE_GRACE = 0.02
 """Seconds added to three round trips before a silent probe counts as let in."""
@@ -122,7 +186,7 @@ EQUAL, TOLD_EQUAL = 0.15, 0.03
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Block(Storable):
-    added = 1
+    added = 2
 
     began_at: float = 0.0
     """When the last call before the silence was sent, and refused."""
@@ -149,10 +213,13 @@ class Block(Storable):
     window_phase: WindowPhase = field(default_factory=WindowPhase)
     ended_at: float = 0.0
     """When the last block ended, long or short."""
+    before: float = 0.0
+    """How long it lasted, while another goes on."""
 
     def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float) -> None:
         self.probe_seq = self.holds = 0
         self.told, self.refused_at = told, sent_at
+        self.before = max(0.0, self.ended_at - self.began_at) if self.ended_at else 0.0
         if not (self.last_length and now - self.reopened_at < 0.8 * window):
             self.began_at, self.began_seq = sent_at, seq  # else the old window is not over: the same block goes on
 
@@ -163,14 +230,22 @@ class Block(Storable):
         self.probe_seq, self.refused_at = 0, sent_at
         self.holds += 1
 
-    def hold(self, now: float, trip: float, curve: PaceCurve) -> float:
-        """Seconds until the next probe, where the server does not ask for more."""
-        if self.window_phase.sure:
-            return self.window_phase.hold(now, max(SHORTEST_HOLD, 2.0 * trip))
+    def hold(self, now: float, trip: float, curve: PaceCurve, floor: float) -> float:
+        """Seconds until the next probe; the server asks to wait for ``floor``, or 0."""
+        return floor if floor and self.window_phase.sure else max(floor, self._hold(now, trip, curve))
+
+    def _hold(self, now: float, trip: float, curve: PaceCurve) -> float:
+        phase = self.window_phase
+        if phase.sure or (phase.is_likely and curve.window == phase.spacing):
+            return phase.hold(
+                now, self.refused_at, max(SHORTEST_HOLD, 2.0 * trip, min(PROBE_CALLS / curve.quota, LONGEST_HOLD))
+            )
         slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
         first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
-        wanted = max(first, 2.0 * trip, LONGER * (now - self.began_at), 0.02 * curve.window, slow)
-        return min(wanted, LONGEST_HOLD)
+        wanted = max(first, 2.0 * trip, LONGER * (now - self.began_at), 0.02 * curve.window, AGAIN * self.before, slow)
+        elapsed = max(now - self.reopened_at, 1e-3)
+        calls = max(1.0, self.began_seq - self.reopened_seq)
+        return min(wanted, max(LONGEST_HOLD, min(LONG_SHARE * (now - self.began_at), LONG_CALLS * elapsed / calls)))
 
     def rate_of_handful(self, calls: float, refused_at: float, quota: float) -> float:
         """Calls a second since the block before, where they are too few for the quota that was measured; else 0."""

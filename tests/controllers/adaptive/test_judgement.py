@@ -1,0 +1,97 @@
+"""What the quota is after a refusal, by what the search was doing."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from headgate.controllers.adaptive.call_history import CallHistory
+from headgate.controllers.adaptive.estimator import Burst, QuotaEstimator
+from headgate.controllers.adaptive.growth_probe import PaceCurve
+from headgate.controllers.adaptive.judgement import FEW_TELL, LEAST_LEFT, Refused, judge
+from headgate.controllers.adaptive.state import Phase
+from headgate.controllers.adaptive.window import WindowPhase
+
+PACE, AT = 10.0, 200.0
+
+
+def judged(phase, *, measured=None, calls=0.0, span=10.0, curve=None, burst=None, turns=None):
+    """A call that left at 200 s, 10 a second before it, is refused."""
+    history, estimator = CallHistory(), QuotaEstimator()
+    for second in range(int(AT) + 1):
+        history.sends.mark(float(second), int(PACE * second))
+    estimator.restart(0, AT - span)
+    refused = Refused(phase, PACE, measured, calls, span, int(PACE * AT), AT, 5.0, 0.05)
+    curve = curve or known()
+    return judge(refused, curve, estimator, burst or Burst(most=inf), history, turns or WindowPhase())
+
+
+def known(quota=9.0, **what):
+    curve = PaceCurve(quota=quota, rough=False)
+    for name, value in what.items():
+        setattr(curve, name, value)
+    return curve
+
+
+def test_at_rest_it_is_what_was_measured_leaning_to_the_pace():
+    quota, rough = judged(Phase.CRUISE, measured=9.5, calls=95.0)
+    assert 9.5 < quota < PACE
+    assert not rough
+
+
+def test_a_look_that_measures_nothing_changes_nothing():
+    assert judged(Phase.PROBE) == (9.0, False)
+
+
+@pytest.mark.parametrize(
+    ("calls", "span", "quota"), [(20.0, 1.0, 9.0), (59.0, 10.0, 6.0), (0.0, 10.0, FEW_TELL * PACE)]
+)
+def test_a_handful_of_calls_cuts_to_what_they_say_at_most_but_not_to_nothing(calls, span, quota):
+    assert judged(Phase.CRUISE, calls=calls, span=span) == (pytest.approx(quota), False)
+
+
+def test_where_refusals_are_punished_the_silence_says_nothing():
+    assert judged(Phase.CRUISE, curve=known(penalty=12.0)) == (pytest.approx(9.0), False)
+
+
+def test_in_a_search_few_calls_give_their_average_and_many_the_last_moments_too():
+    assert judged(Phase.START, calls=8.0) == (0.8, True)
+    quota, rough = judged(Phase.START, calls=80.0, measured=8.0)
+    assert quota > 8.0
+    assert rough
+
+
+def test_a_search_upwards_never_ends_below_where_it_began():
+    quota, rough = judged(Phase.CLIMB, measured=2.0, calls=20.0, curve=known(sought_from=30.0))
+    assert (quota, rough) == (30.0, True)
+
+
+def turning(error=0.1):
+    turns = WindowPhase()
+    turns.know(AT - 30.0, error, 60.0)
+    return turns
+
+
+def test_where_turns_are_known_it_is_what_was_let_in_since_the_last_one():
+    """300 calls since the turn: 5 a second of a window of a minute."""
+    quota, rough = judged(Phase.CRUISE, measured=9.0, calls=90.0, curve=known(window=60.0), turns=turning())
+    assert quota == pytest.approx(5.0, rel=0.03)
+    assert not rough
+    sought, _ = judged(Phase.CLIMB, curve=known(window=60.0, sought_from=2.0), turns=turning())
+    assert sought == pytest.approx(5.0, rel=0.01)
+
+
+def test_a_window_falls_to_half_at_once_at_the_most():
+    quota, _ = judged(Phase.CRUISE, curve=known(quota=40.0, window=60.0), turns=turning())
+    assert quota == LEAST_LEFT * 40.0
+
+
+def test_of_a_shared_quota_it_is_the_pace():
+    curve = known(window=60.0)
+    curve.sharing.on = True
+    assert judged(Phase.CRUISE, curve=curve, turns=turning()) == (PACE, False)
+
+
+def test_where_single_calls_are_let_in_only_the_pace_tells():
+    assert judged(Phase.CRUISE, measured=2.0, calls=20.0, burst=Burst(most=1.0)) == (pytest.approx(0.97 * 9.0), False)

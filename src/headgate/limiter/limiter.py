@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _blank = object.__new__
 
+MOST_YIELDS = 2
+"""Times that a task lets others run before it joins a queue that is about to end."""
+
 
 class AdaptiveRateLimiter:
     """Lets calls through as fast as each key's server accepts them; for threads and asyncio at once, without its own.
@@ -147,18 +150,19 @@ class AdaptiveRateLimiter:
         """Wait, in this task, until the call may start. Cancelling the wait takes nothing."""
         is_plain = max_wait is None or (isinstance(max_wait, NUMBER) and max_wait >= 0)
         if is_plain and cost == 1 and deadline_at is None and not also:
-            permit = _blank(Permit)
-            for may_yield in (True, True, False):
+            permit, yields = _blank(Permit), 0
+            while True:
                 self._take_lock()  # not `with`: no signal handler raises here, and it costs a tenth of the whole way
                 try:
                     entry, now = self._find(key), self._now()
                     if entry is not None and entry.gate.try_fast_admit(permit, now):
                         permit.entry = entry
                         return permit
-                    if not (may_yield and entry is not None and entry.has_room_for_all(now)):
+                    if yields == MOST_YIELDS or entry is None or not entry.has_room_for_all(now):
                         break
                 finally:
                     self._free_lock()
+                yields += 1
                 await let_others_run()  # joining those that are about to start would keep their queue alive
         others = check_request(cost, max_wait, deadline_at, also, when_open)
         waiter = TaskWaiter(self.clock)

@@ -125,6 +125,7 @@ def test_a_handful_of_calls_tell_what_the_quota_is_at_most():
 def test_a_moment_tells_nothing_of_the_kind_nor_does_a_server_that_counts_tokens():
     assert meter_from().most(2.0, 10.9) == inf
     assert QuotaEstimator().most(2.0, 20.0) == inf
+    assert meter_from().most(0.0, 20.0) == inf, "nothing gets in any more, whatever the quota is"
     in_tokens = meter_from()
     in_tokens.sizes = SimpleNamespace(tokens_are_counted=True)
     assert in_tokens.counts_tokens

@@ -7,7 +7,7 @@ import pytest
 from headgate.controllers.adaptive.call_history import CallHistory
 from headgate.controllers.adaptive.growth_probe import PaceCurve
 from headgate.controllers.adaptive.turn_fit import TurnFit
-from headgate.controllers.adaptive.window import CERTAIN, WindowPhase
+from headgate.controllers.adaptive.window import Block, WindowPhase
 from headgate.mock.quota import FixedWindow, Gcra, SlidingLog, TokenBucket
 from headgate.units import Rate
 
@@ -97,7 +97,7 @@ def test_a_window_that_is_found_is_gone_by():
     assert (curve.window, curve.log, curve.penalty) == (15.0, 0.0, 0.0)
     assert curve.quota == pytest.approx(16.0 / 15.0)
     assert not curve.rough
-    assert (phase.spacing, phase.sure) == (15.0, CERTAIN)
+    assert (phase.spacing, phase.known) == (15.0, True)
 
 
 def test_one_that_is_known_already_is_only_timed_again():
@@ -128,3 +128,52 @@ def test_what_was_found_is_forgotten_at_rest():
     fit.forget()
     assert not fit.lattices
     assert not fit.follow(curve, phase)
+
+
+# -- what contradicts it --------------------------------------------------------------------------
+
+
+def blocked(*, odd, began_at=130.0, refused_at=131.0, probe_at=140.0, calls=30):
+    """A window of 60 in a minute that turned at 100 s; a block began at 130 s, and a probe was let in."""
+    block, curve, history = Block(), PaceCurve(quota=1.0, window=60.0), CallHistory()
+    block.window_phase.know(100.0, 0.5, 60.0)
+    history.sends.mark(100.0, 50)
+    history.sends.mark(began_at, 50 + calls)
+    block.began_at, block.began_seq, block.refused_at, block.probe_at, block.odd = (
+        began_at,
+        50 + calls,
+        refused_at,
+        probe_at,
+        odd,
+    )
+    return TurnFit(), block, history, curve
+
+
+def test_a_window_that_lets_calls_in_before_its_turn_is_none():
+    fit, block, history, curve = blocked(odd=True)
+    fit.resumed(block, history, curve)
+    assert not block.window_phase.known
+    assert (block.window_phase.spacing, curve.window) == (0.0, 0.0)
+
+
+def test_one_that_refused_before_it_was_full_and_turns_when_it_should_has_fallen():
+    fit, block, history, curve = blocked(odd=True, refused_at=158.0, probe_at=161.0)
+    fit.resumed(block, history, curve)
+    assert block.window_phase.known
+    assert curve.quota == pytest.approx(0.5, rel=0.05)
+
+
+def test_distances_that_agreed_by_chance_are_given_up_like_turns_that_were_known():
+    fit, block, history, curve = blocked(odd=False)
+    block.window_phase.known = False
+    fit.resumed(block, history, curve)
+    assert block.window_phase.sure == 0
+    assert curve.window == 60.0, "long blocks have shown it"
+
+
+def test_refused_well_after_a_turn_it_is_not_this_window_that_refuses():
+    fit, block, _, curve = blocked(odd=False)
+    fit.probe_refused(block, 161.0, curve)
+    assert block.window_phase.known, "the turn may be late"
+    fit.probe_refused(block, 170.0, curve)
+    assert not block.window_phase.known

@@ -81,8 +81,9 @@ def test_a_turn_that_did_not_come_is_given_up_for_the_next_one():
     assert turns_at(0.0, 60.0, 120.0).hold(184.0, 184.0, 0.2) > 8.0
 
 
-def test_a_turn_that_was_seen_more_sharply_before_is_kept_where_the_length_is_a_usual_one():
+def test_a_turn_that_was_seen_more_sharply_before_is_kept_where_turns_are_known():
     turns = turns_at(0.0, 60.0, 120.0)
+    turns.known = True
     turns.saw(182.0, 3.0)
     assert (turns.last_at, turns.last_error) == (180.0, 0.5)
 
@@ -101,6 +102,7 @@ def certain(at=120.0, error=0.5, spacing=60.0):
 
 def test_a_turn_that_is_certain_is_waited_for_however_far_away_and_until_it_is_over():
     assert certain().hold(130.0, 130.0, 0.2) == pytest.approx(50.5)
+    assert certain(error=20.0).hold(122.0, 110.0, 0.2) == 60.0, "no longer than it is"
     assert certain().hold(181.0, 179.9, 0.2) == pytest.approx(0.35), "it has just turned"
 
 
@@ -125,6 +127,13 @@ def test_a_window_holds_what_was_let_in_since_its_last_turn(at, known, calls):
     """2 calls a second, refused 30 s after a turn: 60 of them, give or take the one at the turn."""
     quota = certain().quota(int(2 * at), at, steadily(2.0, until=at), known)
     assert quota * 60.0 == pytest.approx(calls, abs=0.1)
+
+
+@pytest.mark.parametrize(("quota", "fits"), [(1.0, True), (1.15, True), (1.3, False)])
+def test_a_refusal_is_due_where_about_all_was_let_in_since_the_last_turn(quota, fits):
+    """60 calls since the turn."""
+    assert certain().fits(300, 150.0, steadily(2.0, until=150.0), quota) is fits
+    assert not WindowPhase().fits(300, 150.0, steadily(2.0, until=150.0), quota)
 
 
 def test_nothing_is_counted_where_turns_are_not_known():
@@ -157,7 +166,7 @@ def test_holds_grow_with_the_block_and_are_never_longer_than_eight_seconds(now, 
     assert blocked(500, 10.0).hold(now, 0.05, PaceCurve(), 0.0) == pytest.approx(hold)
 
 
-@pytest.mark.parametrize(("calls", "hold"), [(60, 40.0), (120, 27.5), (500, 8.0)])
+@pytest.mark.parametrize(("calls", "hold"), [(60, 30.0), (120, 27.5), (500, 8.0)])
 def test_of_a_slow_quota_they_grow_on_as_long_as_no_more_than_thirty_calls_are_lost(calls, hold):
     assert blocked(calls, 10.0).hold(110.0, 0.05, PaceCurve(), 0.0) == pytest.approx(hold)
 
@@ -193,6 +202,17 @@ def test_a_block_within_the_window_of_the_last_lesson_goes_on_from_where_it_bega
     assert block.began_at == began_at
     block.enter(900, 50.0, True, 50.05, 14.4)
     assert block.began_at == 50.0
+
+
+@pytest.mark.parametrize(
+    ("in_a_row", "window", "known", "shut"),
+    [(2, 60.0, False, False), (3, 0.0, False, True), (1, 60.0, True, True), (1, 1.0, True, False)],
+)
+def test_three_refusals_in_a_row_shut_a_key_and_one_of_a_window_whose_turns_are_known(in_a_row, window, known, shut):
+    block = Block()
+    if known:
+        block.window_phase.know(0.0, 0.1, window)
+    assert block.is_shut(in_a_row, window) is shut
 
 
 # -- learning -------------------------------------------------------------------------------------

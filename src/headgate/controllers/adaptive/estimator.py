@@ -143,9 +143,13 @@ class QuotaEstimator(Storable):
         return is_repeated and self.silence < SILENT * self.span(sent_at)
 
     def most(self, accepted: float, sent_at: float) -> float:
-        """What the quota may be at most though too few calls were let in to measure it: a call more would have been."""
+        """What the quota may be at most though too few calls were let in to measure it: a call more would have been.
+
+        Where none was let in, nothing gets in any more, whatever the quota is.
+        """
         span = self.span(sent_at)
-        return (accepted + 1.0) / span if self.started and span > FEW_SECONDS and not self.counts_tokens else inf
+        tells = self.started and accepted >= 1.0 and span > FEW_SECONDS and not self.counts_tokens
+        return (accepted + 1.0) / span if tells else inf
 
     def after_spent(self, accepted: float, sent_at: float, known: float, pace: float) -> float:
         """What the quota is after a look at this pace that nothing was left of, by the server's word."""

@@ -69,6 +69,9 @@ PENALTY_BUDGET = 0.035
 SWING, SLOW_SWING = 0.01, 0.03
 """How far below and above the quota the cubic starts and ends: before a quick look, and without one."""
 
+SHORT_WINDOW = 2.0
+"""Seconds of a window that is over as soon as it has refused, so that little is lost by going near what it holds."""
+
 WINDOW_CALLS = 1.0
 """Calls above what a window holds that the curve goes to at least, so that one more shows."""
 
@@ -260,7 +263,8 @@ class PaceCurve(Storable):
     def swing(self) -> float:
         if self.rough:
             return ROUGH_WINDOW_SWING if self.window else ROUGH_SWING
-        return SWING if self.quick or (self.window and self.exact >= SETTLED) else SLOW_SWING
+        is_short = 0.0 < self.window <= SHORT_WINDOW and self.exact >= SETTLED
+        return SWING if self.quick or is_short else SLOW_SWING
 
     @property
     def half(self) -> float:

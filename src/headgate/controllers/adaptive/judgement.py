@@ -24,8 +24,8 @@ UNUSED = 0.93
 LATELY, FEW = 0.4, 12.0
 """In a search: seconds that make "lately", and calls between two refusals below which only their average counts."""
 
-FEW_TELL, LEAST_LEFT = 0.4, 0.5
-"""The share of the pace that a handful of calls may cut it to; and of the quota, that a window may fall to at once."""
+FEW_TELL = 0.4
+"""The share of the pace that a handful of calls may cut it to."""
 
 PUNISHED = 2.0
 """Seconds of a penalty in which nothing accrues, so that few calls tell nothing."""
@@ -70,10 +70,10 @@ def judge(
         if calls < FEW:
             return max(calls / span, before), True
         return max(measured or 0.0, burst.rate_lately(history, LATELY, pace, sent_at), before), True
-    known = None if phase is Phase.CLIMB else curve.quota
-    exact = window_phase.quota(seq, sent_at, history, known) if curve.window and not shared else 0.0
-    if exact:
-        return max(exact, before, LEAST_LEFT * curve.quota), False
+    if curve.window and not shared and window_phase.fits(seq, sent_at, history, curve.quota):
+        exact = window_phase.quota(seq, sent_at, history, None if phase is Phase.CLIMB else curve.quota)
+        if exact:
+            return max(exact, before), False
     if curve.window and (phase is Phase.CLIMB or (measured and span >= curve.window and not shared)):
         held = history.accepted(sent_at - curve.window, sent_at) / curve.window
         if phase is Phase.CLIMB or (measured or 0.0) < UNUSED * held:  # the trailing window is full now

@@ -6,7 +6,7 @@
     PROBE --refused: it is what it was--> CRUISE
     PROBE, CRUISE --more let in than it accrues--> CLIMB    it has grown: double, carefully
     CLIMB --refused--> CRUISE
-    any --three refused in a row (one, in step with a window), or told to wait for seconds--> BLOCK
+    any --three refused in a row (one, in step with a long window), or told to wait for seconds--> BLOCK
     BLOCK --a probe is let in--> CRUISE, or START again     hold and probe; a long block tells a window or a penalty
 
 Where as much was let in before every refusal, the server keeps a log (window_fit.py), which tells its quota exactly.
@@ -30,17 +30,12 @@ from .turn_fit import TurnFit
 from .window import PROBE_GRACE, Block
 from .window_fit import Count, WindowFit
 
-LONG_FLOOR = 2.0
-"""A Retry-After from here on is a block; a shorter one is rounded up from almost nothing."""
+LONG_FLOOR, ROUNDED, FEW_CALLS = 2.0, 1.0, 4.0
+"""A Retry-After from here on is a block; it is rounded up by so many seconds; the time of so many calls explains it."""
 
-ROUNDED = 1.0
-"""Seconds by which a Retry-After is rounded up at most."""
-
-LEAST_RESTART, DOUBTS = 0.25, 3
-"""The share of the initial pace to start over with when blocks have taught nothing, so often in a row."""
-
-IN_A_ROW, ECHOES, SHORT_WINDOW = 3, 3, 2.0
-"""Refusals in a row that mean nothing gets in; echoes of one window; seconds above which, its turns known, one does."""
+LEAST_RESTART, DOUBTS, ECHOES = 0.25, 3, 3
+"""The share of the initial pace to start over with when blocks have taught nothing, so often in a row; and refusals in
+one window that are the same news."""
 
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 """More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
@@ -100,10 +95,11 @@ class RateSearch(Storable):
     def hold(self, until: float, now: float, told: bool = False) -> None:
         """Nothing starts before ``until``; the estimator must know that it was our own doing.
 
-        Where the server has ``told`` how long, nothing would have been let in but in the last second.
+        Where the server ``told`` so, and a few calls or a window explain it, all but the last second was full.
         """
         silence = max(0.0, until - max(now, self.floor_until) - 1.0 / self.pace)  # it would wait for its slot anyway
-        if told and self.measured and self.curve.penalty < LONG_FLOOR:
+        explained = max(FEW_CALLS / self.curve.quota, self.curve.window) + ROUNDED
+        if told and self.measured and self.curve.penalty < LONG_FLOOR and until - now <= explained:
             silence = min(silence, ROUNDED)
         self.estimator.silence += silence
         self.floor_until = max(self.floor_until, until)
@@ -122,8 +118,6 @@ class RateSearch(Storable):
         self.turn_fit.refused(ticket.seq, ticket.sent_at, floor, self.history)
         if ticket.seq > self.last_refused_seq:
             self.last_refused_seq, self.last_refused_at = ticket.seq, ticket.sent_at
-
-    # -- moving on ------------------------------------------------------------------------------
 
     def grow(self, dt: float, now: float, seq: int, latency: float = QUICK) -> None:
         """``dt`` seconds passed in which a call waited for the pace; answers take ``latency``."""
@@ -179,8 +173,6 @@ class RateSearch(Storable):
         self.estimator.forget()
         self.cruise_from(seq)
 
-    # -- refusals -------------------------------------------------------------------------------
-
     def told_spent(self, ticket: Ticket, now: float) -> None:
         """The server says that nothing is left: as good as a refusal to end a look by, and none."""
         if self.phase not in (Phase.PROBE, Phase.CLIMB) or ticket.seq <= self.cut_seq:
@@ -197,13 +189,11 @@ class RateSearch(Storable):
     def refused(self, ticket: Ticket, floor: float, now: float) -> float:
         """Judge a refusal outside a block. Returns the slots to skip."""
         news, skip = ticket.seq > self.cut_seq, 0.0
-        if self.turn_fit.follow(self.curve, self.block.window_phase):
+        if not self.estimator.counts_tokens and self.turn_fit.follow(self.curve, self.block.window_phase):
             self.window_fit.turns = True
             self.estimator.forget()
-            learned = {"window": self.curve.window, "penalty": 0.0, "quota": self.curve.quota, "blocked_for": 0.0}
-            self.trace.note(now, Step.LEARNED_WINDOW, **learned)
-        in_a_row = 1 if self.block.window_phase.sure and self.curve.window > SHORT_WINDOW else IN_A_ROW
-        if floor >= LONG_FLOOR or self.history.refusals.streak(ticket.seq) >= in_a_row:
+            self._note_window(0.0, now)
+        if floor >= LONG_FLOOR or self.block.is_shut(self.history.refusals.streak(ticket.seq), self.curve.window):
             if news:
                 self._measure(ticket, now)
             if self.phase is not Phase.BLOCK or floor > 0.0:
@@ -228,8 +218,12 @@ class RateSearch(Storable):
         """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
         latest, sent = ticket.gate.seq, ticket.seq - self.cut_seq
         refused = self.history.refusals.between(self.cut_seq, latest)
-        few = refused < 2 or sent < 3 or refused <= (0.15 if refused >= 4 else 0.25) * sent
-        if few or self.estimator.counts_tokens:
+        if (
+            refused < 2
+            or sent < 3
+            or refused <= (0.15 if refused >= 4 else 0.25) * sent
+            or self.estimator.counts_tokens
+        ):
             return 0.0
         since = self.history.sends.instant_of(self.cut_seq)
         quota = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
@@ -259,8 +253,7 @@ class RateSearch(Storable):
             return 0.0
         if steady:
             curve.count_cost()
-            blurred = span * SURELY < curve.window  # by how full its window was
-            blurred = blurred or self.burst.single
+            blurred = span * SURELY < curve.window or self.burst.single  # by how full its window was, or by the pace
             is_exact = calls >= EXACT_CALLS and not curve.rough and not estimator.silence and not blurred
             if measured is not None and is_exact and curve.sharing.compare(measured):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
@@ -285,7 +278,7 @@ class RateSearch(Storable):
 
     def _follow_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
         """Go by what a log held at this refusal, where the server keeps one; ``accrued`` calls a second were let in."""
-        curve, turns = self.curve, self.block.window_phase.is_likely and not self.curve.log
+        curve, turns = self.curve, self.block.window_phase.sure and not self.curve.log
         if turns or self.burst.single or curve.sharing.on or self.estimator.counts_tokens:
             curve.log = 0.0
             return False
@@ -315,8 +308,9 @@ class RateSearch(Storable):
         self._doubt()
         if self.phase is not Phase.BLOCK:
             self.resume_as, self.phase = self.phase, Phase.BLOCK
-        block = self.block
-        block.enter(self.last_refused_seq, self.last_refused_at, floor >= LONG_FLOOR, now, self.curve.window)
+        block, seq, sent_at = self.block, self.last_refused_seq, self.last_refused_at
+        odd = block.window_phase.known and not block.window_phase.fits(seq, sent_at, self.history, self.curve.quota)
+        block.enter(seq, sent_at, floor >= LONG_FLOOR, now, self.curve.window, odd)
         self.hold(now + block.hold(now, self.trip, self.curve, floor), now, floor >= LONG_FLOOR)
         self.trace.note(now, Step.BLOCKED, floor=floor, seconds=self.floor_until - now)
 
@@ -351,11 +345,13 @@ class RateSearch(Storable):
         self.window_fit.add_probe(Count.before(self.history, ticket.seq, ticket.sent_at, True), True)
         block.probe_refused(ticket.sent_at)
         self.probe_until = NEVER
+        self.turn_fit.probe_refused(block, ticket.sent_at, self.curve)
         self.hold(now + block.hold(now, self.trip, self.curve, floor), now)
 
     def resume(self, latest: int, now: float) -> float:
         """The probe was let in. Returns the slots to skip."""
         block = self.block
+        self.turn_fit.resumed(block, self.history, self.curve)
         self.estimator.silence += SKIP_AFTER_BLOCK / self.pace + max(0.0, min(now, self.probe_until) - block.probe_at)
         self.probe_until = NEVER
         self.trace.note(now, Step.RESUMED, blocked_for=block.length)
@@ -396,5 +392,9 @@ class RateSearch(Storable):
         self.cruise_from(latest)
         if first and block.length < SHORT_BLOCK:
             self.phase, self.pace = Phase.START, min(self.pace, AFTER_BLOCK / block.length)
-        learned = {"window": curve.window, "penalty": curve.penalty, "quota": curve.quota, "blocked_for": block.length}
+        self._note_window(block.length, now)
+
+    def _note_window(self, blocked_for: float, now: float) -> None:
+        curve = self.curve
+        learned = {"window": curve.window, "penalty": curve.penalty, "quota": curve.quota, "blocked_for": blocked_for}
         self.trace.note(now, Step.LEARNED_WINDOW, **learned)

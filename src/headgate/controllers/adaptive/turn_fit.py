@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from .call_history import CallHistory
 from .growth_probe import PaceCurve
-from .window import CERTAIN, USUAL_LENGTHS, WindowPhase
+from .window import USUAL_LENGTHS, Block, WindowPhase
 
 FEWEST, SURELY = 3, 9.0
 """Counts that must agree, and how unlikely that must be by chance, as a logarithm: 1 in 8,000."""
@@ -137,7 +137,7 @@ class TurnFit:
     last_seq: int = 0
     """The last refused call of the run, and when it left; 0 as long as none was refused."""
     ends_at: float = 0.0
-    """When the first call after it left; 0 as long as none did."""
+    """By when a call after it has left; 0 as long as none did."""
     told_at: float = 0.0
     """From when on calls get in, as the server says, rounded up; 0 where it says nothing."""
     found: Turn | None = None
@@ -161,7 +161,7 @@ class TurnFit:
             return
         self.lattices = self.lattices or tuple(_Lattice(length) for length in USUAL_LENGTHS)
         low, high = self.last_at, self.ends_at
-        if self.told_at:
+        if self.told_at > low:
             low, high = max(low, min(self.told_at - ROUNDED, high - LEAST)), min(high, self.told_at + LEAST)
         for lattice in self.lattices:
             if self.last_seq and self.ends_at:
@@ -173,7 +173,7 @@ class TurnFit:
 
     def follow(self, curve: PaceCurve, phase: WindowPhase) -> bool:
         """Go by the window that was found, if it is another than the one that is known. True if it was new."""
-        turn, is_known = self.found, phase.sure >= CERTAIN and curve.window == phase.spacing
+        turn, is_known = self.found, phase.known and curve.window == phase.spacing
         if turn is None or curve.sharing.on or (is_known and turn.length != phase.spacing):
             return False
         phase.know(turn.at, turn.error, turn.length)
@@ -182,3 +182,23 @@ class TurnFit:
         curve.log, curve.window, curve.penalty = 0.0, turn.length, 0.0
         curve.learn(turn.calls / turn.length, False)
         return True
+
+    def probe_refused(self, block: Block, sent_at: float, curve: PaceCurve) -> None:
+        """A probe that left then was refused: where the window has surely turned since, it is not the only one."""
+        if block.window_phase.known and block.window_phase.has_surely_turned(block.began_at, sent_at):
+            self._give_up(block.window_phase, curve)
+
+    def resumed(self, block: Block, history: CallHistory, curve: PaceCurve) -> None:
+        """A call gets in again: has the window turned when it should? One that refused and was not full has fallen."""
+        phase = block.window_phase
+        if phase.sure and not phase.turned(block.refused_at, block.probe_at):
+            self._give_up(phase, curve)
+        elif block.odd and (quota := phase.quota(block.began_seq, block.began_at, history, None)):
+            curve.learn(quota, False)
+
+    def _give_up(self, phase: WindowPhase, curve: PaceCurve) -> None:
+        """It does not turn at these times, or not it alone refuses."""
+        if phase.known:
+            curve.window = 0.0
+            self.forget()
+        phase.forget()

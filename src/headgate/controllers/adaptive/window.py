@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 
 from .call_history import CallHistory
-from .growth_probe import PaceCurve
+from .growth_probe import SHORT_WINDOW, PaceCurve
 from .state import Storable
 
 LEAST_DOUBT = 0.03
@@ -27,8 +27,8 @@ LEAST_DOUBT = 0.03
 LONGEST_BLIND = 8.0
 """Seconds to wait without a probe; if the turn is further away, a good half of the way."""
 
-CERTAIN = 2
-"""Distances in a row that fitted, from which on the turn is waited for, however far away."""
+FULL, CLEARLY = 0.9, 0.1
+"""The share of what a window holds from which on it may be full, and of its length by which an instant is no turn."""
 
 SAME = 0.01
 """Counts that differ by this share are the same."""
@@ -59,6 +59,8 @@ class WindowPhase(Storable):
                      known spacing     not seen: nothing was refused
     """
 
+    added = 1
+
     last_at: float = 0.0
     """When the last turn that was seen happened."""
     last_error: float = 0.0
@@ -68,6 +70,8 @@ class WindowPhase(Storable):
     spacing_error: float = 0.0
     sure: int = 0
     """Distances in a row that fitted."""
+    known: bool = False
+    """Whether many refusals have shown length and times of its turns, and none has contradicted."""
 
     def saw(self, at: float, error: float) -> None:
         """A turn was seen."""
@@ -84,11 +88,11 @@ class WindowPhase(Storable):
             self.sure += 1
             if spacing_error < self.spacing_error:
                 self.spacing, self.spacing_error = spacing, spacing_error
-            if self.spacing in USUAL_LENGTHS and last_error < error:
+            if self.known and last_error < error:
                 self.last_at, self.last_error = last_at + steps * self.spacing, last_error
         elif distance > 0.0:
             spacing = usual_length(distance - doubt, distance + doubt) or distance
-            self.spacing, self.spacing_error, self.sure = spacing, doubt, 0
+            self.spacing, self.spacing_error, self.sure, self.known = spacing, doubt, 0, False
 
     @property
     def is_likely(self) -> bool:
@@ -98,18 +102,40 @@ class WindowPhase(Storable):
     def know(self, at: float, error: float, spacing: float) -> None:
         """It turned at ``at``, and turns every ``spacing`` seconds."""
         self.last_at, self.last_error, self.spacing, self.spacing_error = at, error, spacing, 0.0
-        self.seen, self.sure = max(self.seen, CERTAIN), max(self.sure, CERTAIN)
+        self.seen, self.sure, self.known = max(self.seen, 2), max(self.sure, 1), True
+
+    def forget(self) -> None:
+        """It does not turn at these times."""
+        self.seen, self.sure, self.spacing, self.spacing_error, self.known = 0, 0, 0.0, 0.0, False
 
     def turn_before(self, at: float) -> tuple[float, float]:
         """When the last turn before ``at`` was, and by how much that may be wrong."""
         steps = (at - self.last_at) // self.spacing
-        error = 0.0 if self.spacing in USUAL_LENGTHS else abs(steps) * self.spacing_error
-        return self.last_at + steps * self.spacing, self.last_error + error
+        return self.last_at + steps * self.spacing, self.last_error + abs(steps + 1.0) * self.spacing_error
+
+    def fits(self, seq: int, at: float, history: CallHistory, quota: float) -> bool:
+        """Whether turns are known, and what was let in since the last one is about all, so that a refusal is due."""
+        if not self.known:
+            return False
+        turn, error = self.turn_before(at)
+        return history.accepted_since(turn - error, seq) >= FULL * quota * self.spacing - 1.0
+
+    def turned(self, since: float, until: float) -> bool:
+        """Whether a turn that is known may lie between two instants."""
+        turn, error = self.turn_before(until)
+        about = max(error, LEAST_DOUBT * self.spacing)
+        return turn + about > since or turn + self.spacing - about < until
+
+    def has_surely_turned(self, since: float, until: float) -> bool:
+        """Whether a turn that is known lies well between two instants."""
+        turn, error = self.turn_before(until)
+        about = max(error, CLEARLY * self.spacing)
+        return turn - about > since and turn + about < until
 
     def quota(self, seq: int, at: float, history: CallHistory, known: float | None) -> float:
         """Calls a second that it holds, by what was let in from its last turn to a refusal: as near to what is
         ``known``, if anything, as the error of the turn allows. 0 where its turns are not known, or just over."""
-        if not self.sure:
+        if not self.known:
             return 0.0
         turn, error = self.turn_before(at)
         if at - turn <= error or at - turn >= self.spacing - error:
@@ -122,7 +148,7 @@ class WindowPhase(Storable):
 
     def holds_more(self, curve: PaceCurve, history: CallHistory, known_at: float) -> bool:
         """Whether more was let in since the last turn, as far as is known by then, than the window held."""
-        if not curve.window or self.sure < CERTAIN or self.spacing != curve.window:
+        if not self.known or self.spacing != curve.window:
             return False
         turn, error = self.turn_before(known_at)
         let_in = history.accepted_since(turn + error, int(history.sends.seq_at(known_at)))
@@ -134,15 +160,15 @@ class WindowPhase(Storable):
         doubt, late = max(error, LEAST_DOUBT * self.spacing), now - turn
         if turn > self.last_at and (late <= doubt or turn + error > refused_at):
             return max(shortest, 0.35 * late)
-        early = self.spacing - late - doubt
-        if self.sure >= CERTAIN:  # to be late costs less than to be refused once more
-            early = self.spacing - late + error
-        else:
-            half = self.spacing / 2.0 + doubt - late  # perhaps only every second turn was seen so far
-            early = half if half > 0.0 else early
-            early = min(early, max(LONGEST_BLIND, 0.6 * early))
-        return max(shortest, early)
+        if self.known:  # to be late costs less than to be refused once more
+            return max(shortest, min(self.spacing - late + error, self.spacing))
+        half = self.spacing / 2.0 + doubt - late  # perhaps only every second turn was seen so far
+        early = half if half > 0.0 else self.spacing - late - doubt
+        return max(shortest, min(early, max(LONGEST_BLIND, 0.6 * early)))
 
+
+IN_A_ROW = 3
+"""Refusals in a row that mean nothing gets in; where the turns of a window are known, and it is not short, one does."""
 
 SHORTEST_HOLD = 0.2
 FIRST_HOLD, FEW_CALLS = 1.0, 8
@@ -157,8 +183,9 @@ AGAIN = 0.15
 LONGEST_HOLD = 8.0
 """Seconds between two probes at most, unless the server asks for more."""
 
-LONG_SHARE, LONG_CALLS = 0.4, 30.0
-"""... or this share of the block so far, as long as no more calls than these could have been made meanwhile."""
+LONG_SHARE, LONG_CALLS, LONGEST_SLOW = 0.4, 30.0, 30.0
+"""... or this share of the block so far, and so many seconds at most, while no more calls than these would be lost by
+what was let in since the last long block, this one included."""
 
 PROBE_CALLS = 3.0
 """Calls that are lost while a turn is not noticed, for which it is not worth to probe more often."""
@@ -186,7 +213,7 @@ EQUAL, TOLD_EQUAL = 0.15, 0.03
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Block(Storable):
-    added = 2
+    added = 3
 
     began_at: float = 0.0
     """When the last call before the silence was sent, and refused."""
@@ -214,14 +241,20 @@ class Block(Storable):
     ended_at: float = 0.0
     """When the last block ended, long or short."""
     before: float = 0.0
-    """How long it lasted, while another goes on."""
+    """How long the last block was, while another goes on."""
+    odd: bool = False
+    """Whether it began though a window whose turns are known should not have been full."""
 
-    def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float) -> None:
-        self.probe_seq = self.holds = 0
+    def enter(self, seq: int, sent_at: float, told: bool, now: float, window: float, odd: bool = False) -> None:
+        self.probe_seq, self.holds, self.odd = 0, 0, odd
         self.told, self.refused_at = told, sent_at
         self.before = max(0.0, self.ended_at - self.began_at) if self.ended_at else 0.0
         if not (self.last_length and now - self.reopened_at < 0.8 * window):
             self.began_at, self.began_seq = sent_at, seq  # else the old window is not over: the same block goes on
+
+    def is_shut(self, in_a_row: int, window: float) -> bool:
+        """Whether so many refusals, in the order of sending, mean that nothing gets in any more."""
+        return in_a_row >= (1 if self.window_phase.sure and window > SHORT_WINDOW else IN_A_ROW)
 
     def probe(self, seq: int, now: float) -> None:
         self.probe_seq, self.probe_at = seq, now
@@ -236,16 +269,16 @@ class Block(Storable):
 
     def _hold(self, now: float, trip: float, curve: PaceCurve) -> float:
         phase = self.window_phase
-        if phase.sure or (phase.is_likely and curve.window == phase.spacing):
+        if not self.odd and (phase.sure or (phase.is_likely and curve.window == phase.spacing)):
             return phase.hold(
                 now, self.refused_at, max(SHORTEST_HOLD, 2.0 * trip, min(PROBE_CALLS / curve.quota, LONGEST_HOLD))
             )
         slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
         first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
         wanted = max(first, 2.0 * trip, LONGER * (now - self.began_at), 0.02 * curve.window, AGAIN * self.before, slow)
-        elapsed = max(now - self.reopened_at, 1e-3)
-        calls = max(1.0, self.began_seq - self.reopened_seq)
-        return min(wanted, max(LONGEST_HOLD, min(LONG_SHARE * (now - self.began_at), LONG_CALLS * elapsed / calls)))
+        blocked, calls = now - self.began_at, max(1.0, self.began_seq - self.reopened_seq)
+        slowly = min(LONG_SHARE * blocked, LONG_CALLS * (now - self.reopened_at) / calls, LONGEST_SLOW)
+        return min(wanted, max(LONGEST_HOLD, slowly))
 
     def rate_of_handful(self, calls: float, refused_at: float, quota: float) -> float:
         """Calls a second since the block before, where they are too few for the quota that was measured; else 0."""

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 _blank = object.__new__
 
-MOST_YIELDS = 2
-"""Times that a task lets others run before it joins a queue that is about to end."""
+MOST_YIELDS = 2  # times that a task lets others run before it joins a queue that is about to end
 
 
 class AdaptiveRateLimiter:

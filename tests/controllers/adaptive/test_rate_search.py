@@ -321,11 +321,14 @@ def test_at_rest_it_may_say_so_and_after_a_guess_it_measures():
 # -- holds ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("told", "window", "silence"), [(False, 10.0, 5.98), (True, 10.0, 1.0), (True, 0.0, 5.98)])
-def test_a_silence_that_the_server_asks_for_is_lost_by_as_much_as_it_is_rounded_up(told, window, silence):
-    """Of 6 s at 50 calls a second, where a window explains it; else the server may ask for far too much."""
+@pytest.mark.parametrize(
+    ("told", "window", "before", "silence"),
+    [(False, 10.0, 6.0, 5.98), (True, 10.0, 6.0, 1.0), (True, 0.0, 6.0, 5.98), (True, 0.0, 8.0, 1.0)],
+)
+def test_a_silence_that_the_server_asks_for_is_lost_by_as_much_as_it_is_rounded_up(told, window, before, silence):
+    """Of 6 s at 50 calls a second, where a window explains it or it varies: else it may be far too much."""
     search = cruising(window=window)
-    search.pace = 50.0
+    search.pace, search.told_for = 50.0, before
     search.hold(16.0, 10.0, told)
     assert search.estimator.silence == pytest.approx(silence)
 

@@ -49,7 +49,7 @@ SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RateSearch(Storable):
-    not_stored = ("trace", "window_fit", "turn_fit")
+    not_stored = ("trace", "window_fit", "turn_fit", "told_for")
 
     block: Block
     history: CallHistory
@@ -78,6 +78,7 @@ class RateSearch(Storable):
     trace: Trace = field(default_factory=Trace)
     window_fit: WindowFit = field(default_factory=WindowFit)
     turn_fit: TurnFit = field(default_factory=TurnFit)
+    told_for: float = 0.0
 
     @classmethod
     def start(cls, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0, least: float = 0.0) -> RateSearch:
@@ -93,14 +94,13 @@ class RateSearch(Storable):
         return (self.resume_as if self.phase is Phase.BLOCK else self.phase) in STEADY
 
     def hold(self, until: float, now: float, told: bool = False) -> None:
-        """Nothing starts before ``until``; the estimator must know that it was our own doing.
-
-        Where the server ``told`` so, and a few calls or a window explain it, all but the last second was full.
-        """
+        """Nothing starts before ``until``: our own doing, but where a server has ``told`` so, and its waits vary."""
         silence = max(0.0, until - max(now, self.floor_until) - 1.0 / self.pace)  # it would wait for its slot anyway
-        explained = max(FEW_CALLS / self.curve.quota, self.curve.window) + ROUNDED
-        if told and self.measured and self.curve.penalty < LONG_FLOOR and until - now <= explained:
-            silence = min(silence, ROUNDED)
+        if told and self.measured and self.curve.penalty < LONG_FLOOR:
+            explained = max(FEW_CALLS / self.curve.quota, self.curve.window) + ROUNDED
+            if until - now <= explained or abs(until - now - self.told_for) >= 0.5 * ROUNDED:
+                silence = min(silence, ROUNDED)
+            self.told_for = until - now
         self.estimator.silence += silence
         self.floor_until = max(self.floor_until, until)
 

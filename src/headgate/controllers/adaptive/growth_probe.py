@@ -248,7 +248,7 @@ class PaceCurve(Storable):
         return max(self.shortest(), SETTLED_PERIOD, min(self.cost / (budget * self.quota), rarely))
 
     def _spread(self) -> float:
-        """A factor around 1, another each time: clients that share a quota should not all probe at once."""
+        """A factor from 0.95 to 1.2, another each time: clients that share a quota should not all probe at once."""
         self.looks += 1
         return 0.95 + 0.25 * ((self.looks * GOLDEN + self.quota) % 1.0)
 

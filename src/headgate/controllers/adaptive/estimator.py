@@ -208,6 +208,9 @@ LIKELY_BURST = 0.15
 FULL, FELL = 2.0, 0.8
 """Seconds after a search in which a refusal may be a log's that is full of it, and the share of the pace to fall to."""
 
+NOT_SINGLE = 4
+"""Refusals in a row at rest, below what was let in before: where single calls are let in, there is hardly a second."""
+
 LEAST_LOOK = 0.03
 """How far above the quota a look goes at least."""
 
@@ -224,7 +227,7 @@ class Burst(Storable):
         refused a little above it       it is at most that: the next look goes half as far
     """
 
-    added = 1
+    added = 2
 
     look: float = 1.0
     """How far above the quota a look goes at most, where nothing accrues."""
@@ -234,6 +237,8 @@ class Burst(Storable):
     """The last call of the volley, while it is not counted yet."""
     cuts: int = 0
     """Cuts in a row that were refused at once."""
+    falls: int = 0
+    """Refusals in a row at rest."""
 
     @property
     def single(self) -> bool:
@@ -276,6 +281,7 @@ class Burst(Storable):
         """
         if phase is Phase.START:
             return max(SEARCHED * pace, before), True
+        self.falls = self.falls + 1 if phase is Phase.CRUISE else 0
         if phase is Phase.CLIMB:
             quota = max(SOUGHT * pace, before)
             self.found(pace / quota - 1.0)
@@ -283,6 +289,8 @@ class Burst(Storable):
             self.looked(excess)
         else:
             quota = CRUISED * min(pace, quota)
+            if self.falls >= NOT_SINGLE:  # others use it too, and had emptied it when the volley was sent
+                self.most, self.volley, self.look, self.falls = inf, 0, 1.0, 0
         return quota, False
 
     def looked(self, excess: float) -> None:

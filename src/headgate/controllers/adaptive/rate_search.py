@@ -23,7 +23,7 @@ from .call_history import CallHistory
 from .estimator import Burst, QuotaEstimator
 from .growth_probe import GRACE, QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
 from .judgement import FEW, Refused, judge
-from .sharing_detector import EXACT_CALLS, SURELY
+from .sharing_detector import EXACT_CALLS, SURELY, YIELD
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .turn_fit import TurnFit
@@ -162,6 +162,10 @@ class RateSearch(Storable):
 
     def _climb(self, now: float) -> None:
         curve = self.curve
+        if not (curve.window or curve.log) and curve.sharing.climbed(curve.quota, now):
+            self.trace.note(now, Step.SHARED)
+            self.phase = Phase.CRUISE
+            return
         self.trace.note(now, Step.CLIMBING, quota=curve.quota)
         if self.phase is Phase.PROBE and self.burst.single and not curve.window:
             curve.quota = self.pace  # as many calls in a row at this pace are the proof
@@ -227,6 +231,8 @@ class RateSearch(Storable):
             return 0.0
         since = self.history.sends.instant_of(self.cut_seq)
         quota = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
+        if self.curve.sharing.on:  # others came, and yield too
+            quota = max(quota, (1.0 - YIELD) * self.pace)
         self.curve.guess(quota, self.pace)
         self.estimator.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)

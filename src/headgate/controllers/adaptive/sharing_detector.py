@@ -19,24 +19,32 @@ SAME = 0.15
 FEWEST, MOST, EXACT_CALLS = 4, 6, 16.0
 """Clean measurements to judge by; the calls that make one exact enough."""
 
-SURELY, STILL = 0.03, 0.01
+SURELY, STILL = 0.02, 0.01
 """The middle change between two of them from which on the quota is taken for shared, and as long as it stays so."""
 
-YIELD = 0.2
+CLIMBS, CLIMBED_WITHIN, GREW = 3, 30.0, 1.3
+"""So many times in so many seconds more was let in than the quota, which has not grown by this factor: it wanders."""
+
+YIELD = 0.25
 """The share of the pace given up at a refusal."""
 
-GROWTH, SLOW_GROWTH = 0.04, 0.002
+GROWTH, SLOW_GROWTH = 0.2, 0.002
 """Calls a second, each second: times the square root of the pace, so that the small catch up; below about
-9/s, times its square, so that a slow quota is not overrun."""
+21/s, times its square, so that a slow quota is not overrun."""
 
-IMPATIENCE, IMPATIENT_CALLS = 8.0, 24.0
-"""Seconds, and calls, without a refusal after which growth doubles, and then quickens."""
+IMPATIENCE, IMPATIENT_CALLS, QUICKENING = 12.0, 24.0, 4
+"""Seconds, and calls, without a refusal after which growth doubles, and then quickens, by this power: others have
+left."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SharingDetector(Storable):
+    added = 1
+
     measures: tuple[float, ...] = ()
     on: bool = False
+    climbs: tuple[tuple[float, float], ...] = ()
+    """The last searches upwards: when they began, and from which quota."""
 
     def compare(self, measured: float) -> bool:
         """Another clean measurement. True if that changed our mind.
@@ -51,7 +59,16 @@ class SharingDetector(Storable):
         was, self.on = self.on, changes[len(changes) // 2] > (STILL if self.on else SURELY)
         return was != self.on
 
+    def climbed(self, quota: float, now: float) -> bool:
+        """More is let in than the quota. True if that has shown that others share it: they take more and less."""
+        recent = (climb for climb in self.climbs if now - climb[0] < CLIMBED_WITHIN)
+        self.climbs = (*recent, (now, quota))[-CLIMBS:]
+        if self.on or len(self.climbs) < CLIMBS or quota > GREW * self.climbs[0][1]:
+            return False
+        self.on = True
+        return True
+
     def grown(self, pace: float, dt: float, age: float, window: float) -> float:
         """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
         growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
-        return pace + dt * growth * (1.0 + (age / max(IMPATIENCE, IMPATIENT_CALLS / pace)) ** 2)
+        return pace + dt * growth * (1.0 + (age / max(IMPATIENCE, IMPATIENT_CALLS / pace)) ** QUICKENING)

@@ -8,6 +8,7 @@ longer than that.
     above it, and no more gets done       cap what is in flight at about one usual latency's worth
     capped                                follow the median; every 30 s try 30 % more, and keep it
                                           if more gets done
+    a third fewer in flight, none faster  it was not the load that slowed them: no cap
 """
 
 from __future__ import annotations
@@ -42,9 +43,15 @@ TRY_EVERY = 30.0
 TRY_FACTOR = 1.3
 SMALLEST_CAP = 2.0
 
+SHRUNK, FASTER, AVERAGED = 0.65, 0.9, 0.25
+"""A cap that is down to the first share must have brought the average median down to the second, else it is lifted; and
+what a median counts for in that average."""
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LatencyModel(Storable):
+    added = 3
+
     best: float = 0.0
     cap: float = inf
     """Calls in flight at most; infinite while delay is no concern."""
@@ -66,6 +73,11 @@ class LatencyModel(Storable):
     usual: float = 0.0
     """The median of a cohort when all is well; 0 before the first."""
     wanted: int = 0
+    average: float = 0.0
+    """Of the medians while capped."""
+    compared: float = 0.0
+    """... when it was last compared, and next, the cap then; 0 before the first time."""
+    compared_cap: float = 0.0
 
     def begin(self, latest: int, done: int, now: float) -> None:
         """The next cohort begins with the next call."""
@@ -129,12 +141,14 @@ class LatencyModel(Storable):
         if self.hot < (1 if searching and self.usual >= QUICK else 2):
             return None
         self.hot, self.best, self.trial, self.trial_at = 0, throughput, None, now
+        self.average = self.compared = self.compared_cap = 0.0
         self.cap = max(SMALLEST_CAP, 1.2 * throughput * max(self.usual, QUICK))
         return throughput
 
     def _adjust(self, median: float, heat: float, depth: int, now: float) -> None:
         """Capped: keep about one usual latency's worth in flight, and try more now and then."""
         self.best = max(self.throughput, self.best * 0.995)
+        self.average += AVERAGED * (median - self.average) if self.average else median
         full = depth >= 0.8 * self.cap
         if self.trial is not None:
             if now - self.trial_at > 1.5 + 4.0 * median:
@@ -148,8 +162,18 @@ class LatencyModel(Storable):
             self.trial, self.trial_at = (self.best, self.cap), now
             self.cap, self.best = self.cap * TRY_FACTOR, 0.0
         elif heat > 1.3:
-            self.cap = max(SMALLEST_CAP, self.cap * 0.96)
+            self._shrink()
         elif heat < 1.15 and full:
             self.cap += 1.0
         if self.trial is None and self.cap > 4.0 * self.best * max(self.usual, QUICK) + 8.0:
             self.cap = inf
+
+    def _shrink(self) -> None:
+        """Answers are slow still: hold less in flight, unless that has not helped so far."""
+        self.cap = max(SMALLEST_CAP, self.cap * 0.96)
+        if not self.compared_cap:
+            self.compared, self.compared_cap = self.average, self.cap
+        elif self.cap < SHRUNK * self.compared_cap:
+            if self.average > FASTER * self.compared:  # the load did not slow them: the usual latency was taken too low
+                self.usual, self.cap = max(self.usual, self.average), inf
+            self.compared, self.compared_cap = self.average, self.cap

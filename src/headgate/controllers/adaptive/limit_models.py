@@ -37,6 +37,10 @@ DOUBTED = 250
 OVERLAP = 0.5
 """Calls in flight on average below which a single other one was there by chance, and is not what refuses."""
 
+AGREED = 8
+"""Measurements that agreed, after which a quota is not taken for a shallow cap any more: refusals at one such depth
+happen to every quota."""
+
 HELD = 0.85
 """A cap that passed its trial at less than this share of the quota passed because it held calls back."""
 
@@ -268,8 +272,10 @@ class LimitModels(Storable):
 
     def _may_be_capped(self, ticket: Ticket, floor: float) -> bool:
         """Whether the depth of this refusal tells: a shallow one is as deep as the calls that were sent at once."""
-        search = self.search
-        if search.curve.window or search.curve.log or ticket.seq <= search.cut_seq:
+        search, curve = self.search, self.search.curve
+        if curve.window or curve.log or ticket.seq <= search.cut_seq:
+            return False
+        if ticket.depth < SHALLOW and curve.agreed >= AGREED:
             return False
         if ticket.depth < SHALLOWEST and search.pace * self.latency_model.mean < OVERLAP:
             return False

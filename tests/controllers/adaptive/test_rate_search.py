@@ -105,13 +105,23 @@ def test_a_refusal_after_next_to_no_calls_measures_nothing_and_gives_up_a_little
     assert 44.0 < search.curve.quota < 50.0
 
 
-def test_a_shared_quota_is_where_we_were_refused_less_a_fifth():
+def test_a_shared_quota_is_where_we_were_refused_and_a_part_of_it_is_left_to_others():
     search = cruising()
     search.curve.sharing.on = True
     search.pace = 40.0
     refuse(search, 500, 10.0)
     assert search.curve.quota == 40.0
-    assert search.pace == pytest.approx(32.0)
+    assert search.pace == pytest.approx(31.2)
+
+
+def test_a_crowd_of_refusals_right_after_yielding_cuts_a_shared_quota_no_deeper_than_yielding_again():
+    search = cruising()
+    search.curve.sharing.on = True
+    refuse(search, 500, 10.0)
+    pace = search.pace
+    for seq in (503, 504, 505):
+        refuse(search, seq, 10.1)
+    assert search.pace == pytest.approx(0.78 * pace)
 
 
 @pytest.mark.parametrize(("window", "compared"), [(0.0, 1), (0.2, 1), (1.0, 0)])

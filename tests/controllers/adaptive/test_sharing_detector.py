@@ -44,13 +44,13 @@ def test_measurements_that_agree_again_make_the_quota_ours_again():
     assert not sharing.on
 
 
-def test_two_percent_is_too_little_to_start_sharing_and_too_much_to_end_it():
-    alternating = (50.0, 51.0) * 4
+def test_one_and_a_half_percent_are_too_little_to_start_sharing_and_too_much_to_end_it():
+    alternating = (50.0, 50.75) * 4
     assert not compared(*alternating)[0].on
     assert compared(50.0, 53.0, 50.0, 53.0, *alternating)[0].on
 
 
-@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.4), (8.0, 0.8), (16.0, 2.0)])
+@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.6), (8.0, 1.2), (16.0, 10.2)])
 def test_growth_doubles_after_eight_seconds_without_a_refusal_and_then_quickens(age, grown):
     assert SharingDetector().grown(100.0, 1.0, age, window=0.0) == pytest.approx(100.0 + grown)
 
@@ -68,7 +68,42 @@ def test_a_slow_client_waits_for_two_dozen_calls_before_it_grows_faster():
 
 
 def test_a_window_of_a_minute_is_shared_six_times_as_slowly():
-    assert SharingDetector().grown(100.0, 1.0, 0.0, window=60.0) == pytest.approx(100.0 + 0.4 / 6.0)
+    assert SharingDetector().grown(100.0, 1.0, 0.0, window=60.0) == pytest.approx(100.0 + 0.6 / 6.0)
+
+
+def test_growth_is_never_more_than_a_fifth_of_the_pace_a_second():
+    assert SharingDetector().grown(0.6, 1.0, age=600.0, window=0.0) == pytest.approx(0.72)
+
+
+def test_three_searches_upwards_in_half_a_minute_that_find_no_more_show_that_others_share_it():
+    sharing = SharingDetector()
+    assert [sharing.climbed(quota, now) for quota, now in ((30.0, 10.0), (20.0, 20.0), (32.0, 30.0))] == [
+        False,
+        False,
+        True,
+    ]
+    assert sharing.on
+    assert not sharing.climbed(30.0, 31.0), "that is known already"
+
+
+@pytest.mark.parametrize(
+    "climbs",
+    [
+        pytest.param(((30.0, 10.0), (36.0, 12.0), (45.0, 14.0)), id="a quota that grows is sought again and again"),
+        pytest.param(((30.0, 10.0), (30.0, 30.0), (30.0, 50.0)), id="once in twenty seconds may be chance"),
+    ],
+)
+def test_searches_upwards_are_no_sign_of_others_where(climbs):
+    sharing = SharingDetector()
+    assert not any(sharing.climbed(quota, now) for quota, now in climbs)
+
+
+def test_the_searches_upwards_are_stored():
+    sharing, loaded = SharingDetector(), SharingDetector()
+    sharing.climbed(30.0, 10.0)
+    loaded.load_state(sharing.to_state())
+    assert loaded.climbs == ((10.0, 30.0),)
+    loaded.load_state(sharing.to_state()[:-1])
 
 
 def test_a_neighbour_that_comes_and_goes_is_noticed_and_yielded_to(lab):

@@ -208,7 +208,7 @@ LIKELY_BURST = 0.15
 FULL, FELL = 2.0, 0.8
 """Seconds after a search in which a refusal may be a log's that is full of it, and the share of the pace to fall to."""
 
-NOT_SINGLE = 6
+NOT_SINGLE = 4
 """Refusals in a row at rest, below what was let in before: where single calls are let in, there is hardly a second."""
 
 LEAST_LOOK = 0.03

@@ -23,7 +23,7 @@ from .call_history import CallHistory
 from .estimator import Burst, QuotaEstimator
 from .growth_probe import GRACE, QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
 from .judgement import FEW, Refused, judge
-from .sharing_detector import EXACT_CALLS, SURELY, YIELD
+from .sharing_detector import EXACT_CALLS, SURELY
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .turn_fit import TurnFit
@@ -232,7 +232,7 @@ class RateSearch(Storable):
         since = self.history.sends.instant_of(self.cut_seq)
         quota = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
         if self.curve.sharing.on:  # others came, and yield too
-            quota = max(quota, (1.0 - YIELD) * self.pace)
+            quota = self.pace
         self.curve.guess(quota, self.pace)
         self.estimator.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)
@@ -261,7 +261,8 @@ class RateSearch(Storable):
             curve.count_cost()
             blurred = span * SURELY < curve.window or self.burst.single  # by how full its window was, or by the pace
             is_exact = calls >= EXACT_CALLS and not curve.rough and not estimator.silence and not blurred
-            if measured is not None and is_exact and curve.sharing.compare(measured):
+            sized = estimator.sizes is not None
+            if measured is not None and is_exact and curve.sharing.compare(measured, sized):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:
             curve.looked(self.growth_probe.surplus(curve, self.history, seq, sent_at))

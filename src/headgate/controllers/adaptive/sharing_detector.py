@@ -19,22 +19,23 @@ SAME = 0.15
 FEWEST, MOST, EXACT_CALLS = 4, 6, 16.0
 """Clean measurements to judge by; the calls that make one exact enough."""
 
-SURELY, STILL = 0.02, 0.01
-"""The middle change between two of them from which on the quota is taken for shared, and as long as it stays so."""
+SURELY, STILL, SIZED = 0.02, 0.01, 3.0
+"""The middle change between two of them from which on the quota is taken for shared, and as long as it stays so: times
+the third where calls differ in size."""
 
 CLIMBS, CLIMBED_WITHIN, GREW = 3, 30.0, 1.3
 """So many times in so many seconds more was let in than the quota, which has not grown by this factor: it wanders."""
 
-YIELD = 0.25
+YIELD = 0.22
 """The share of the pace given up at a refusal."""
 
-GROWTH, SLOW_GROWTH = 0.2, 0.002
+GROWTH, SLOW_GROWTH = 0.06, 0.002
 """Calls a second, each second: times the square root of the pace, so that the small catch up; below about
-21/s, times its square, so that a slow quota is not overrun."""
+10/s, times its square, so that a slow quota is not overrun."""
 
-IMPATIENCE, IMPATIENT_CALLS, QUICKENING = 12.0, 24.0, 4
-"""Seconds, and calls, without a refusal after which growth doubles, and then quickens, by this power: others have
-left."""
+IMPATIENCE, IMPATIENT_CALLS, QUICKENING, FASTEST_GROWTH = 8.0, 24.0, 4, 0.2
+"""Seconds, and calls, without a refusal after which growth doubles, and then quickens, by this power, up to this share of
+the pace a second: others have left."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -46,8 +47,8 @@ class SharingDetector(Storable):
     climbs: tuple[tuple[float, float], ...] = ()
     """The last searches upwards: when they began, and from which quota."""
 
-    def compare(self, measured: float) -> bool:
-        """Another clean measurement. True if that changed our mind.
+    def compare(self, measured: float, sized: bool = False) -> bool:
+        """Another clean measurement, of calls that are ``sized`` if they say what they take. True if that changed our mind.
 
         One on the way of a quota that falls far is of both quotas, and left out: a fall is a single change.
         """
@@ -56,7 +57,8 @@ class SharingDetector(Storable):
         if len(self.measures) < FEWEST:
             return False
         changes = sorted(abs(later / earlier - 1.0) for earlier, later in pairwise(self.measures))
-        was, self.on = self.on, changes[len(changes) // 2] > (STILL if self.on else SURELY)
+        change = changes[len(changes) // 2] / (SIZED if sized else 1.0)
+        was, self.on = self.on, change > (STILL if self.on else SURELY)
         return was != self.on
 
     def climbed(self, quota: float, now: float) -> bool:
@@ -71,4 +73,5 @@ class SharingDetector(Storable):
     def grown(self, pace: float, dt: float, age: float, window: float) -> float:
         """The pace ``dt`` seconds later, ``age`` seconds after the last refusal."""
         growth = min(GROWTH * math.sqrt(pace), SLOW_GROWTH * pace * pace) / max(1.0, window / 10.0)
-        return pace + dt * growth * (1.0 + (age / max(IMPATIENCE, IMPATIENT_CALLS / pace)) ** QUICKENING)
+        growth *= 1.0 + (age / max(IMPATIENCE, IMPATIENT_CALLS / pace)) ** QUICKENING
+        return pace + dt * min(growth, FASTEST_GROWTH * pace)

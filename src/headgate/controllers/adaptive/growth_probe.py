@@ -61,6 +61,10 @@ for long costs far more than refusals that are few an hour."""
 SEARCH_BUDGET, SLOW_SEARCH_BUDGET, FEW_A_SECOND = 0.03, 0.02, 3.0
 """The budget while measurements still move; and below so many calls a second, where there are few in all."""
 
+FELL, RETURNED, RETURN_BUDGET, RETURN_LOOKS = 0.7, 0.85, 1.6, 16
+"""A quota below the first share of what it was may come back: until it is up to the second share again, so many looks
+may cost so many times as much."""
+
 SHORTEST_PERIOD, SETTLED_PERIOD, LONGEST_PERIOD = 1.5, 4.5, 1200.0
 
 PENALTY_BUDGET = 0.035
@@ -140,7 +144,7 @@ def doubled(pace: float, dt: float, doubling: float, sent_lately: float, at_leas
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PaceCurve(Storable):
-    added = 5
+    added = 7
 
     age: float = 0.0
     """Seconds since the cut, counted only while calls wait for the pace."""
@@ -182,6 +186,10 @@ class PaceCurve(Storable):
     """The share of them that is left unused, as calls do not arrive as evenly as they leave."""
     log_strict: bool = False
     """Whether refused calls count in it."""
+    highest: float = 0.0
+    """What the quota was before it fell, or is."""
+    fallen_for: int = 0
+    """Measurements since it fell."""
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -197,6 +205,7 @@ class PaceCurve(Storable):
             period = max(self.shortest(), self.period / 4.0)
         else:
             self.agreed += 1
+            self._compare_with_highest()
             period = self._affordable() if self.exact >= SETTLED and not self.window else self.period * 1.6
         period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
         self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
@@ -242,8 +251,16 @@ class PaceCurve(Storable):
         budget = SLOW_SEARCH_BUDGET if self.quota < FEW_A_SECOND else SEARCH_BUDGET
         return max(SHORTEST_PERIOD, self.cost / (budget * max(self.quota, SLOWEST_QUOTA)))
 
+    def _compare_with_highest(self) -> None:
+        """A measurement agreed with the one before: has the quota fallen for long enough to be what it is now?"""
+        self.fallen_for = self.fallen_for + 1 if self.quota < RETURNED * self.highest else 0
+        if not self.fallen_for or self.fallen_for > RETURN_LOOKS:
+            self.highest = self.quota
+
     def _affordable(self) -> float:
         budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW) * (LOG_SHARE if self.log else 1.0)
+        if self.quota < FELL * self.highest:
+            budget *= RETURN_BUDGET
         rarely = max(RARELY, max(self.cost, LOOK_COST) / (SLOW_BUDGET * self.quota))
         return max(self.shortest(), SETTLED_PERIOD, min(self.cost / (budget * self.quota), rarely))
 

@@ -45,8 +45,8 @@ HELD = 0.85
 """A cap that passed its trial at less than this share of the quota passed because it held calls back."""
 
 YOUNG, LESS = (64, 512), 0.88
-"""Calls since a cap began from which on, and up to which, a try that is refused asks whether less than this share of the
-quota gets done: then calls that leave in bunches are refused, and it is no cap."""
+"""Calls since a cap began from which on, and up to which, a refusal asks whether less than this share of the quota gets
+done, and a cap that has shrunk always: then calls that leave in bunches are refused, and it is no cap."""
 
 SHORTEST_REST = 0.1
 """Seconds of rest after a refusal that the headers had not foreseen."""
@@ -107,7 +107,8 @@ class LimitModels(Storable):
         self.search.turn_fit.sent(seq, now)
         if self.concurrency.on:
             passed = self.concurrency.grow(dt, depth, seq, self.search.trip)
-            if passed and self._is_held_back(now):
+            shrunk = self.concurrency.cap < self.concurrency.found
+            if (passed and self._is_held_back(now)) or (shrunk and self._gets_less_done(seq, now)):
                 self.concurrency.let_go(now)
                 self.search.cruise_from(seq)
                 self.search.trace.note(now, Step.NOT_A_CAP, pace=self.search.pace)
@@ -125,17 +126,16 @@ class LimitModels(Storable):
             return False
         return search.history.lately(search.pace, now) < HELD * curve.quota
 
-    def _gets_less_done(self, ticket: Ticket) -> bool:
+    def _gets_less_done(self, seq: int, now: float) -> bool:
         """Whether a young cap, at which no deeper call was let in than at first, stays below the quota measured before."""
         search, curve, concurrency = self.search, self.search.curve, self.concurrency
-        calls = ticket.seq - concurrency.refused_since
+        calls = seq - concurrency.refused_since
         if curve.sharing.on or concurrency.trial or concurrency.told or concurrency.fine > concurrency.found:
             return False
         if not YOUNG[0] <= calls <= YOUNG[1] or (curve.rough and concurrency.cap > SHALLOW):
             return False
         since = search.history.sends.instant_of(concurrency.refused_since)
-        let_in = search.history.accepted_calls(concurrency.refused_since, ticket.seq)
-        return let_in < LESS * curve.quota * (ticket.sent_at - since)
+        return search.history.accepted_calls(concurrency.refused_since, seq) < LESS * curve.quota * (now - since)
 
     def verdict(self, seq: int, depth: int, now: float) -> tuple[float, float, float]:
         """The pace, the instant before which nothing starts, and the calls in flight at most."""
@@ -242,7 +242,8 @@ class LimitModels(Storable):
             refusal = Refusal(
                 ticket.seq, latest, ticket.depth, throughput, cost, floor, search.trip, self.latency_model.mean
             )
-            verdict = concurrency.let_go(now) if self._gets_less_done(ticket) else concurrency.refused(refusal, now)
+            no_cap = self._gets_less_done(ticket.seq, ticket.sent_at)
+            verdict = concurrency.let_go(now) if no_cap else concurrency.refused(refusal, now)
             if verdict is Verdict.LET_GO:
                 self._give_up(Step.NOT_A_CAP, latest, now)
             elif verdict is Verdict.NOT_MINE:  # it was on trial, at a pace that says nothing about the quota

@@ -215,7 +215,8 @@ class RateSearch(Storable):
         return skip
 
     def _just_cut(self, ticket: Ticket) -> bool:
-        settling, at_rest = 12.0 + self.pace * 2.0 * self.trip, self.phase in STEADY
+        under_way, at_rest = self.pace * self.trip, self.phase in STEADY
+        settling = (12.0 if under_way > 0.25 else 6.0) + 2.0 * under_way
         return at_rest and not (self.curve.window or self.curve.log) and ticket.gate.seq - self.cut_seq < settling
 
     def _cut_deeper(self, ticket: Ticket, now: float) -> float:

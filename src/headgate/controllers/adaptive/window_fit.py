@@ -55,6 +55,10 @@ STRIKES, MISFIT, NEAR_MISS, FULL = 6.0, 2.0, 1.0, 0.25
 soon, and for one that comes too soon but finds exactly what the log holds, as one that is full does."""
 
 
+LESS, LESS_CALLS, LESS_TIMES = 0.03, 0.2, 4
+"""A log that is refused with less in it than it held, by this share and so many calls, so often in a row, is none: what
+a quota lets in that accrues falls with the pace."""
+
 SPARED, REGAINED, MOST_SPARED = 0.01, 0.003, 0.1
 """What a refusal at rest adds to the share of a log that is left unused, what a look takes off it, and the most."""
 
@@ -110,6 +114,8 @@ class WindowFit:
     probes_refused: tuple[Count, ...] = ()
     probes_let_in: tuple[Count, ...] = ()
     strikes: float = 0.0
+    less: int = 0
+    """Refusals in a row that found less than the log held."""
     climbed_from: float = 0.0
     """Calls that the log held before a search that found more, until a refusal agrees with what it found; else 0."""
     turns: bool = False
@@ -117,7 +123,7 @@ class WindowFit:
 
     def forget(self) -> None:
         self.refusals = self.probes_refused = self.probes_let_in = ()
-        self.strikes, self.climbed_from, self.turns = 0.0, 0.0, False
+        self.strikes, self.less, self.climbed_from, self.turns = 0.0, 0, 0.0, False
 
     def refused(self, ticket: Ticket, history: CallHistory, accrued: float, curve: PaceCurve, phase: Phase) -> bool:
         """Learn from a refusal; ``accrued`` calls a second were let in since the last one. False: no log refuses."""
@@ -179,7 +185,7 @@ class WindowFit:
             before = self._explain(self.refusals[:-1])
             if before is None or before.length != log.length:
                 return None
-        self.strikes = 0.0
+        self.strikes, self.less = 0.0, 0
         return log
 
     def confirm(self, log: Log, climbed: bool, soon: bool) -> Log | None:
@@ -197,7 +203,9 @@ class WindowFit:
             self.strikes += FULL if off <= max(SURELY * log.calls, 1.0) else NEAR_MISS
         else:
             self.strikes += MISFIT
-        if self.strikes >= STRIKES:
+        is_less = not climbed and count < log.calls - max(LESS * log.calls, LESS_CALLS)
+        self.less = self.less + 1 if is_less else 0
+        if self.strikes >= STRIKES or self.less >= LESS_TIMES:
             self.refusals, self.probes_refused, self.probes_let_in = self.refusals[-1:], (), ()
             return None
         if climbed:

@@ -151,6 +151,25 @@ def test_every_other_call_refused_is_no_reason_to_go_down_to_half():
     assert search.curve.quota == pytest.approx(pace * (1.0 - FIRST_CUT) * 0.97)
 
 
+def test_refused_at_rest_four_times_in_a_row_it_lets_in_more_than_single_calls():
+    """The volley met a bucket that others had emptied."""
+    burst = Burst(most=1.0, volley=5)
+    quota = 50.0
+    for _ in range(3):
+        quota, _ = burst.judge(Phase.CRUISE, quota, quota, 0.0, 0.1)
+        assert burst.single
+    burst.judge(Phase.CRUISE, quota, quota, 0.0, 0.1)
+    assert (burst.most, burst.volley) == (inf, 0)
+
+
+def test_a_look_between_two_refusals_at_rest_begins_their_count_again():
+    burst = Burst(most=1.0)
+    for _ in range(5):
+        for phase in (Phase.CRUISE, Phase.CRUISE, Phase.CRUISE, Phase.PROBE):
+            burst.judge(phase, 50.0, 50.0, 0.0, 0.1)
+    assert burst.single
+
+
 def test_refused_again_and_again_it_goes_down_twice_as_far_each_time():
     burst = Burst(most=1.0)
     cuts = [burst.cut_again(100.0, 2, 4, 10.0) / 97.0 for _ in range(5)]

@@ -237,3 +237,28 @@ def test_a_shared_quota_is_left_by_more_than_a_fifth_at_a_refusal_and_grown_from
     assert not curve.quick
     assert curve.start() == pytest.approx(39.0)
     assert 39.0 < curve.cruise(39.0, 1.0) < 40.0
+
+
+# -- a quota that fell ----------------------------------------------------------------------------
+
+
+def learned(curve, *quotas):
+    """The last period, with the same factor each time."""
+    for quota in quotas:
+        curve.learn(quota, rough=False)
+    return curve
+
+
+def test_a_quota_that_fell_is_looked_at_more_often_until_it_stays_for_sixteen_measurements():
+    usual = learned(PaceCurve(), *[30.0] * 8)._affordable()
+    curve = learned(PaceCurve(), *[80.0] * 8, *[30.0] * 8)
+    assert curve._affordable() == pytest.approx(usual / 1.6, rel=0.05)
+    learned(curve, *[30.0] * 12)
+    assert curve._affordable() == pytest.approx(usual, rel=0.05)
+
+
+def test_a_quota_that_fell_by_a_little_or_came_back_is_looked_at_as_usual():
+    little = learned(PaceCurve(), *[80.0] * 8, *[60.0] * 8)
+    assert little._affordable() == pytest.approx(learned(PaceCurve(), *[60.0] * 8)._affordable())
+    back = learned(PaceCurve(), *[80.0] * 8, *[30.0] * 4, *[75.0] * 4, *[78.0] * 4)
+    assert back.fallen_for == 0

@@ -178,6 +178,24 @@ def test_a_delay_cap_follows_the_median():
     assert judged(slow_server(), 0.1, 1.0, depth=3) == 12.0, "it is not used: nothing to try"
 
 
+def test_a_delay_cap_that_made_no_answer_faster_is_lifted():
+    watch, now = slow_server(cap=40.0), 0.0
+    while watch.cap < inf:
+        now += 0.5
+        assert now < 10.0, f"still at {watch.cap}"
+        judged(watch, 0.25, now, depth=int(watch.cap))
+    assert watch.usual > 0.2, "that is what they take"
+
+
+def test_a_delay_cap_that_makes_answers_faster_is_kept():
+    watch, now = slow_server(cap=40.0), 0.0
+    while watch.cap > 18.0:
+        now += 0.5
+        assert now < 14.0
+        judged(watch, 0.01 * watch.cap, now, depth=int(watch.cap))
+    assert watch.cap < inf
+
+
 def test_every_half_minute_a_third_more_is_tried_and_kept_if_more_gets_done():
     watch = slow_server()
     assert judged(watch, 0.1, 31.0) == pytest.approx(1.3 * 12.0)

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.controllers.adaptive.rate_search import ECHOES, RateSearch
 from headgate.controllers.adaptive.state import Phase
+from headgate.controllers.adaptive.trace import Step
 from headgate.core.policy import Ticket
 
 pytestmark = pytest.mark.no_cover
@@ -119,9 +120,33 @@ def test_a_crowd_of_refusals_right_after_yielding_cuts_a_shared_quota_no_deeper_
     search.curve.sharing.on = True
     refuse(search, 500, 10.0)
     pace = search.pace
-    for seq in (503, 504, 505):
+    for seq in (503, 504):
         refuse(search, seq, 10.1)
     assert search.pace == pytest.approx(0.78 * pace)
+    other = cruising()
+    for seq in (500, 503, 504):
+        refuse(other, seq, 10.0)
+    assert other.pace < 0.5 * 50.0, "a quota of our own has fallen by the share that is refused"
+
+
+@pytest.mark.parametrize(("pace", "judged"), [(50.0, False), (0.5, True)])
+def test_where_nothing_is_under_way_eight_calls_after_a_cut_are_enough_to_measure_again(pace, judged):
+    search = cruising(quota=pace, calls=500, at=500.0 / pace)
+    refuse(search, 500, 500.0 / pace)
+    sent(search, 508, 508.5 / pace)
+    cut_seq = search.cut_seq
+    refuse(search, 508, 508.5 / pace)
+    assert (search.cut_seq > cut_seq) is judged
+
+
+def test_the_third_search_upwards_that_finds_no_more_goes_on_as_one_of_several_clients():
+    search, steps = cruising(), []
+    search.trace.listener = lambda now, event: steps.append(event.step)
+    for now in (10.0, 18.0, 26.0):
+        search.phase = Phase.PROBE
+        search._climb(now)
+    assert search.phase is Phase.CRUISE
+    assert steps == [Step.CLIMBING, Step.CLIMBING, Step.SHARED]
 
 
 @pytest.mark.parametrize(("window", "compared"), [(0.0, 1), (0.2, 1), (1.0, 0)])

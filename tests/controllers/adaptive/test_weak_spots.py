@@ -68,3 +68,28 @@ def test_a_slow_quota_is_found_and_followed_down_with_few_refusals(scenario, goo
     done = run(scenario, "adaptive", 0)
     assert done.ok >= goodput * scenario.allowed_between(0.0, scenario.horizon)
     assert done.refused <= refused
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "goodput"),
+    [
+        pytest.param("gcra20", 3, 0.92, id="bunches that a small burst refuses"),
+        pytest.param("day", 12, 0.93, id="a quota that agreed for twenty minutes"),
+        pytest.param("tb-slow", 6, 0.95, id="three calls in flight at half a call a second"),
+        pytest.param("share4-conc-together", 5, 0.95, id="a first cohort that was quick by chance"),
+    ],
+)
+def test_no_limit_on_calls_in_flight_is_seen_where_there_is_none_or_a_higher_one(name, seed, goodput):
+    scenario = named(name)
+    oracle = run(scenario, "oracle", seed)
+    assert run(scenario, "adaptive", seed).ok >= goodput * oracle.ok
+
+
+def test_a_slow_bucket_is_not_taken_for_a_log():
+    done = run(named("tb-slow"), "adaptive", 2)
+    assert done.refused <= 24
+
+
+def test_processes_that_came_when_the_bucket_was_empty_get_their_share():
+    done = run(named("share4"), "adaptive", 0)
+    assert min(done.per_process_late) >= 0.4 * max(done.per_process_late)

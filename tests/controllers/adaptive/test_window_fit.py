@@ -132,6 +132,25 @@ def test_a_log_that_is_full_of_a_search_is_refused_often_and_stays_known():
     assert known is None, "but not for ever"
 
 
+def test_a_log_that_is_refused_with_less_in_it_each_time_is_none():
+    """A slow bucket's refusals: what it lets in within ten seconds falls with the pace."""
+    fit, log = WindowFit(), Log(5.0, 120.0, False)
+    for calls in (116, 113, 110):
+        fit.add_refusal(after(calls).refusals[-1])
+        log = fit.confirm(log, climbed=False, soon=False)
+        assert log is not None
+    fit.add_refusal(after(107).refusals[-1])
+    assert fit.confirm(log, climbed=False, soon=False) is None
+
+
+def test_one_refusal_that_finds_as_much_as_the_log_holds_is_enough_to_keep_it():
+    fit, log = WindowFit(), Log(5.0, 120.0, False)
+    for calls in (116, 113, 110, 112, 108, 105, 102, 104):
+        fit.add_refusal(after(calls).refusals[-1])
+        log = fit.confirm(log, climbed=False, soon=False)
+    assert log is not None
+
+
 def test_refusals_that_do_not_fit_end_a_log():
     fit, log = WindowFit(), LOG
     for calls in (90, 70, 50):

@@ -127,7 +127,7 @@ class LimitModels(Storable):
         return search.history.lately(search.pace, now) < HELD * curve.quota
 
     def _gets_less_done(self, seq: int, now: float) -> bool:
-        """Whether a young cap, at which no deeper call was let in than at first, stays below the quota measured before."""
+        """Whether a young cap, at which nothing deeper was let in than at first, stays below the quota known before."""
         search, curve, concurrency = self.search, self.search.curve, self.concurrency
         calls = seq - concurrency.refused_since
         if curve.sharing.on or concurrency.trial or concurrency.told or concurrency.fine > concurrency.found:

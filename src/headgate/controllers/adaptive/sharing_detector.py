@@ -34,8 +34,8 @@ GROWTH, SLOW_GROWTH = 0.06, 0.002
 10/s, times its square, so that a slow quota is not overrun."""
 
 IMPATIENCE, IMPATIENT_CALLS, QUICKENING, FASTEST_GROWTH = 8.0, 24.0, 4, 0.2
-"""Seconds, and calls, without a refusal after which growth doubles, and then quickens, by this power, up to this share of
-the pace a second: others have left."""
+"""Seconds, and calls, without a refusal after which growth doubles, and then quickens, by this power, up to this share
+of the pace a second: others have left."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -48,7 +48,7 @@ class SharingDetector(Storable):
     """The last searches upwards: when they began, and from which quota."""
 
     def compare(self, measured: float, sized: bool = False) -> bool:
-        """Another clean measurement, of calls that are ``sized`` if they say what they take. True if that changed our mind.
+        """Another clean measurement, of calls that are ``sized`` if they say what they take. True: our mind changed.
 
         One on the way of a quota that falls far is of both quotas, and left out: a fall is a single change.
         """

@@ -14,7 +14,7 @@ from headgate.controllers.adaptive.concurrency import (
     Refusal,
     Verdict,
 )
-from headgate.controllers.adaptive.growth_probe import BUDGET
+from headgate.controllers.adaptive.pace_curve import BUDGET
 from headgate.lab.experiment import decision_text
 
 pytestmark = pytest.mark.no_cover

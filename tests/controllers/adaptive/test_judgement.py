@@ -8,8 +8,8 @@ import pytest
 
 from headgate.controllers.adaptive.call_history import CallHistory
 from headgate.controllers.adaptive.estimator import Burst, QuotaEstimator
-from headgate.controllers.adaptive.growth_probe import PaceCurve
 from headgate.controllers.adaptive.judgement import FEW_TELL, Refused, judge
+from headgate.controllers.adaptive.pace_curve import PaceCurve
 from headgate.controllers.adaptive.state import Phase
 from headgate.controllers.adaptive.window import WindowPhase
 

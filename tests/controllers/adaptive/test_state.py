@@ -16,10 +16,11 @@ from headgate.controllers.adaptive.call_history import RESTING_MARKS, CallHistor
 from headgate.controllers.adaptive.call_sizes import CallSizes
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap
 from headgate.controllers.adaptive.estimator import Burst, QuotaEstimator
-from headgate.controllers.adaptive.growth_probe import GrowthProbe, PaceCurve
+from headgate.controllers.adaptive.growth_probe import GrowthProbe
 from headgate.controllers.adaptive.headers import HeaderModel
 from headgate.controllers.adaptive.latency_model import LatencyModel
 from headgate.controllers.adaptive.limit_models import LimitModels
+from headgate.controllers.adaptive.pace_curve import PaceCurve
 from headgate.controllers.adaptive.rate_search import RateSearch
 from headgate.controllers.adaptive.sharing_detector import SharingDetector
 from headgate.controllers.adaptive.state import Storable

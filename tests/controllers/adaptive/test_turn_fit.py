@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from headgate.controllers.adaptive.call_history import CallHistory
-from headgate.controllers.adaptive.growth_probe import PaceCurve
+from headgate.controllers.adaptive.pace_curve import PaceCurve
 from headgate.controllers.adaptive.turn_fit import TurnFit
 from headgate.controllers.adaptive.window import Block, WindowPhase
 from headgate.mock.quota import FixedWindow, Gcra, SlidingLog, TokenBucket

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.controllers.adaptive.call_history import CallHistory
-from headgate.controllers.adaptive.growth_probe import PaceCurve
+from headgate.controllers.adaptive.pace_curve import PaceCurve
 from headgate.controllers.adaptive.window import Block, WindowPhase, usual_length
 
 pytestmark = pytest.mark.no_cover

@@ -20,7 +20,7 @@ from math import exp, log
 from typing import NamedTuple
 
 from ...core.decision import NEVER
-from .growth_probe import BUDGET
+from .pace_curve import BUDGET
 from .state import Storable, no_singles
 
 SHALLOWEST, SHALLOW = 2, 8

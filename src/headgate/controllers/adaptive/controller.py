@@ -22,8 +22,8 @@ from ...core.decision import LONGEST_WAIT, NEVER, ControllerNote, Outcome, PaceR
 from ...core.policy import Cost, Ticket, requests_of
 from ...core.signal import Signal
 from .. import ControllerFactory, ControllerOptions, rate_bounds
-from .growth_probe import FASTEST, doubled, search_doubling
 from .limit_models import LimitModels
+from .pace_curve import FASTEST, doubled, search_doubling
 from .rate_search import RateSearch
 from .state import STEADY, Phase
 from .trace import TraceListener

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from .call_history import CallHistory
 from .estimator import Burst, QuotaEstimator
-from .growth_probe import PaceCurve
+from .pace_curve import PaceCurve
+from .sharing_detector import EXACT_CALLS, SURELY
 from .state import Phase
 from .window import WindowPhase
 
@@ -46,6 +47,19 @@ class Refused(NamedTuple):
     sought: float
     """Seconds since the search upwards began, if one is going on."""
     trip: float
+
+
+def is_crowd(refused: float, sent: float) -> bool:
+    """Whether so many of the calls since a cut are refused again that it was not deep enough."""
+    return refused >= 2 and sent >= 3 and refused > (0.15 if refused >= 4 else 0.25) * sent
+
+
+def shows_sharing(refused: Refused, curve: PaceCurve, estimator: QuotaEstimator, burst: Burst) -> bool:
+    """Whether a measurement at rest changes our mind on whether others use the quota; only a clean one is compared."""
+    is_blurred = refused.span * SURELY < curve.window or burst.single  # by how full its window was, or by the pace
+    if refused.measured is None or refused.calls < EXACT_CALLS or curve.rough or estimator.silence or is_blurred:
+        return False
+    return curve.sharing.compare(refused.measured, estimator.sizes is not None)
 
 
 def judge(

@@ -1,7 +1,7 @@
 """Find a quota that only its refusals show, and hold it.
 
     START --refused--> BLOCK --let in--> START --refused again: measured--> CRUISE
-    CRUISE --refused: measured again--> CRUISE              around the quota, on the curve of growth_probe.py
+    CRUISE --refused: measured again--> CRUISE              around the quota, on the curve of pace_curve.py
     CRUISE --a period is over--> PROBE                      well above it, for a moment
     PROBE --refused: it is what it was--> CRUISE
     PROBE, CRUISE --more let in than it accrues--> CLIMB    it has grown: double, carefully
@@ -21,9 +21,9 @@ from ...core.decision import NEVER
 from ...core.policy import Ticket
 from .call_history import CallHistory
 from .estimator import Burst, QuotaEstimator
-from .growth_probe import GRACE, QUICK, SLOWEST_QUOTA, GrowthProbe, PaceCurve, doubled, search_doubling
-from .judgement import FEW, Refused, judge
-from .sharing_detector import EXACT_CALLS, SURELY
+from .growth_probe import GRACE, GrowthProbe
+from .judgement import FEW, Refused, is_crowd, judge, shows_sharing
+from .pace_curve import QUICK, SLOWEST_QUOTA, PaceCurve, doubled, search_doubling
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .turn_fit import TurnFit
@@ -223,12 +223,7 @@ class RateSearch(Storable):
         """Refused again right after a cut. Many of them: the quota fell far, cut by their share. Few: nothing."""
         latest, sent = ticket.gate.seq, ticket.seq - self.cut_seq
         refused = self.history.refusals.between(self.cut_seq, latest)
-        if (
-            refused < 2
-            or sent < 3
-            or refused <= (0.15 if refused >= 4 else 0.25) * sent
-            or self.estimator.counts_tokens
-        ):
+        if not is_crowd(refused, sent) or self.estimator.counts_tokens:
             return 0.0
         since = self.history.sends.instant_of(self.cut_seq)
         quota = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
@@ -258,17 +253,14 @@ class RateSearch(Storable):
         if measured is None and phase is Phase.START:
             self._fall_back(ticket, calls / span, now)
             return 0.0
+        sought = sent_at - self.growth_probe.since_at
+        refused = Refused(phase, pace, measured, calls, span, seq, sent_at, sought, self.trip)
         if steady:
             curve.count_cost()
-            blurred = span * SURELY < curve.window or self.burst.single  # by how full its window was, or by the pace
-            is_exact = calls >= EXACT_CALLS and not curve.rough and not estimator.silence and not blurred
-            sized = estimator.sizes is not None
-            if measured is not None and is_exact and curve.sharing.compare(measured, sized):
+            if shows_sharing(refused, curve, estimator, self.burst):
                 self.trace.note(now, Step.SHARED if curve.sharing.on else Step.NOT_SHARED)
         if phase is Phase.PROBE:
             curve.looked(self.growth_probe.surplus(curve, self.history, seq, sent_at))
-        sought = sent_at - self.growth_probe.since_at
-        refused = Refused(phase, pace, measured, calls, span, seq, sent_at, sought, self.trip)
         quota, rough = judge(refused, curve, estimator, self.burst, self.history, self.block.window_phase)
         curve.learn(min(quota, pace), rough)
         if phase is Phase.START:

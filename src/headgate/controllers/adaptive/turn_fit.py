@@ -19,7 +19,7 @@ from math import log
 from typing import NamedTuple
 
 from .call_history import CallHistory
-from .growth_probe import PaceCurve
+from .pace_curve import PaceCurve
 from .window import USUAL_LENGTHS, Block, WindowPhase
 
 FEWEST, SURELY = 3, 9.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 
 from .call_history import CallHistory
-from .growth_probe import SHORT_WINDOW, PaceCurve
+from .pace_curve import SHORT_WINDOW, PaceCurve
 from .state import Storable
 
 LEAST_DOUBT = 0.03

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ...core.policy import Ticket
 from .call_history import CallHistory
-from .growth_probe import PaceCurve
+from .pace_curve import PaceCurve
 from .state import Phase
 from .window import USUAL_LENGTHS
 

@@ -129,14 +129,24 @@ def test_a_crowd_of_refusals_right_after_yielding_cuts_a_shared_quota_no_deeper_
     assert other.pace < 0.5 * 50.0, "a quota of our own has fallen by the share that is refused"
 
 
-@pytest.mark.parametrize(("pace", "judged"), [(50.0, False), (0.5, True)])
-def test_where_nothing_is_under_way_eight_calls_after_a_cut_are_enough_to_measure_again(pace, judged):
+@pytest.mark.parametrize(("pace", "rough", "judged"), [(50.0, True, False), (0.5, False, False), (0.5, True, True)])
+def test_a_guess_at_a_slow_quota_is_measured_eight_calls_after_the_cut(pace, rough, judged):
     search = cruising(quota=pace, calls=500, at=500.0 / pace)
     refuse(search, 500, 500.0 / pace)
+    search.curve.rough = rough
     sent(search, 508, 508.5 / pace)
     cut_seq = search.cut_seq
     refuse(search, 508, 508.5 / pace)
     assert (search.cut_seq > cut_seq) is judged
+
+
+def test_searches_upwards_say_nothing_of_others_where_single_calls_are_let_in():
+    search = cruising()
+    search.burst.most = 1.0
+    for now in (10.0, 18.0, 26.0):
+        search.phase = Phase.PROBE
+        search._climb(now)
+    assert not search.curve.sharing.on
 
 
 def test_the_third_search_upwards_that_finds_no_more_goes_on_as_one_of_several_clients():

@@ -50,7 +50,7 @@ def test_one_and_a_half_percent_are_too_little_to_start_sharing_and_too_much_to_
     assert compared(50.0, 53.0, 50.0, 53.0, *alternating)[0].on
 
 
-@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.6), (8.0, 1.2), (16.0, 10.2)])
+@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.6), (8.0, 1.2), (16.0, 5.4)])
 def test_growth_doubles_after_eight_seconds_without_a_refusal_and_then_quickens(age, grown):
     assert SharingDetector().grown(100.0, 1.0, age, window=0.0) == pytest.approx(100.0 + grown)
 
@@ -96,6 +96,16 @@ def test_three_searches_upwards_in_half_a_minute_that_find_no_more_show_that_oth
 def test_searches_upwards_are_no_sign_of_others_where(climbs):
     sharing = SharingDetector()
     assert not any(sharing.climbed(quota, now) for quota, now in climbs)
+
+
+def test_searches_upwards_are_forgotten_when_measurements_agree_again():
+    sharing = SharingDetector()
+    for now in (10.0, 20.0, 30.0):
+        sharing.climbed(30.0, now)
+    for _ in range(5):
+        sharing.compare(30.0)
+    assert not sharing.on
+    assert not sharing.climbed(30.0, 35.0), "another one proves nothing"
 
 
 def test_the_searches_upwards_are_stored():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .call_history import CallHistory
 from .estimator import Burst, QuotaEstimator
 from .pace_curve import PaceCurve
-from .sharing_detector import EXACT_CALLS, SURELY
+from .sharing_detector import EXACT_CALLS
 from .state import Phase
 from .window import WindowPhase
 
@@ -24,6 +24,9 @@ UNUSED = 0.93
 
 LATELY, FEW = 0.4, 12.0
 """In a search: seconds that make "lately", and calls between two refusals below which only their average counts."""
+
+BLURRED = 0.03
+"""A measurement is blurred by how full its window was where that is more than this share of its time."""
 
 FEW_TELL = 0.4
 """The share of the pace that a handful of calls may cut it to."""
@@ -56,7 +59,7 @@ def is_crowd(refused: float, sent: float) -> bool:
 
 def shows_sharing(refused: Refused, curve: PaceCurve, estimator: QuotaEstimator, burst: Burst) -> bool:
     """Whether a measurement at rest changes our mind on whether others use the quota; only a clean one is compared."""
-    is_blurred = refused.span * SURELY < curve.window or burst.single  # by how full its window was, or by the pace
+    is_blurred = refused.span * BLURRED < curve.window or burst.single  # by how full its window was, or by the pace
     if refused.measured is None or refused.calls < EXACT_CALLS or curve.rough or estimator.silence or is_blurred:
         return False
     return curve.sharing.compare(refused.measured, estimator.sizes is not None)

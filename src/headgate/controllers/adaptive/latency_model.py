@@ -8,7 +8,7 @@ longer than that.
     above it, and no more gets done       cap what is in flight at about one usual latency's worth
     capped                                follow the median; every 30 s try 30 % more, and keep it
                                           if more gets done
-    a third fewer in flight, none faster  it was not the load that slowed them: no cap
+    a third fewer in flight, none faster  it was not the load that slowed them: as many as before
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ TRY_FACTOR = 1.3
 SMALLEST_CAP = 2.0
 
 SHRUNK, FASTER, AVERAGED = 0.65, 0.9, 0.25
-"""A cap that is down to the first share must have brought the average median down to the second, else it is lifted; and
-what a median counts for in that average."""
+"""A cap that is down to the first share must have brought the average median down to the second, else it is taken back;
+and what a median counts for in that average."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -175,5 +175,5 @@ class LatencyModel(Storable):
             self.compared, self.compared_cap = self.average, self.cap
         elif self.cap < SHRUNK * self.compared_cap:
             if self.average > FASTER * self.compared:  # the load did not slow them: the usual latency was taken too low
-                self.usual, self.cap = max(self.usual, self.average), inf
+                self.usual, self.cap = max(self.usual, self.average), self.compared_cap
             self.compared, self.compared_cap = self.average, self.cap

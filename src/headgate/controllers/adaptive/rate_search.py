@@ -162,7 +162,7 @@ class RateSearch(Storable):
 
     def _climb(self, now: float) -> None:
         curve = self.curve
-        if not (curve.window or curve.log) and curve.sharing.climbed(curve.quota, now):
+        if not (curve.window or curve.log or self.burst.single) and curve.sharing.climbed(curve.quota, now):
             self.trace.note(now, Step.SHARED)
             self.phase = Phase.CRUISE
             return
@@ -216,7 +216,7 @@ class RateSearch(Storable):
 
     def _just_cut(self, ticket: Ticket) -> bool:
         under_way, at_rest = self.pace * self.trip, self.phase in STEADY
-        settling = (12.0 if under_way > 0.25 else 6.0) + 2.0 * under_way
+        settling = (6.0 if self.curve.rough and under_way < 0.25 else 12.0) + 2.0 * under_way
         return at_rest and not (self.curve.window or self.curve.log) and ticket.gate.seq - self.cut_seq < settling
 
     def _cut_deeper(self, ticket: Ticket, now: float) -> float:

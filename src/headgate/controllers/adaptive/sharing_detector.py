@@ -33,7 +33,7 @@ GROWTH, SLOW_GROWTH = 0.06, 0.002
 """Calls a second, each second: times the square root of the pace, so that the small catch up; below about
 10/s, times its square, so that a slow quota is not overrun."""
 
-IMPATIENCE, IMPATIENT_CALLS, QUICKENING, FASTEST_GROWTH = 8.0, 24.0, 4, 0.2
+IMPATIENCE, IMPATIENT_CALLS, QUICKENING, FASTEST_GROWTH = 8.0, 24.0, 3, 0.2
 """Seconds, and calls, without a refusal after which growth doubles, and then quickens, by this power, up to this share
 of the pace a second: others have left."""
 
@@ -59,6 +59,7 @@ class SharingDetector(Storable):
         changes = sorted(abs(later / earlier - 1.0) for earlier, later in pairwise(self.measures))
         change = changes[len(changes) // 2] / (SIZED if sized else 1.0)
         was, self.on = self.on, change > (STILL if self.on else SURELY)
+        self.climbs = self.climbs if self.on else ()
         return was != self.on
 
     def climbed(self, quota: float, now: float) -> bool:

@@ -93,3 +93,18 @@ def test_a_slow_bucket_is_not_taken_for_a_log():
 def test_processes_that_came_when_the_bucket_was_empty_get_their_share():
     done = run(named("share4"), "adaptive", 0)
     assert min(done.per_process_late) >= 0.4 * max(done.per_process_late)
+
+
+def test_a_log_that_falls_below_where_a_search_begins_is_found_again():
+    """A search that begins above it was blocked after two calls, and begun again at the same pace, for good."""
+    scenario = Scenario(
+        name="unseen-fde34f2d-95",
+        horizon=1800.0,
+        budgets=(Budget(limits=(Limit(algorithm="strict-log", rate=Rate(7.0, 10.0)),)),),
+        steps=(Step(2 / 7, 818),),
+        service_time=0.0876,
+        service_variation=0.25350134021541093,
+        round_trip=0.026,
+        workers=9,
+    )
+    assert run(scenario, "adaptive", 0).refused <= 45

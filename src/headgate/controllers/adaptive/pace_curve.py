@@ -257,7 +257,7 @@ class PaceCurve(Storable):
 
     def _affordable(self) -> float:
         budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW) * (LOG_SHARE if self.log else 1.0)
-        if self.quota < FELL * self.highest:
+        if self.quota < FELL * self.highest and not self.window:
             budget *= RETURN_BUDGET
         rarely = max(RARELY, max(self.cost, LOOK_COST) / (SLOW_BUDGET * self.quota))
         return max(self.shortest(), SETTLED_PERIOD, min(self.cost / (budget * self.quota), rarely))

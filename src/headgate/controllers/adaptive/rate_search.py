@@ -33,9 +33,9 @@ from .window_fit import Count, WindowFit
 LONG_FLOOR, ROUNDED, FEW_CALLS = 2.0, 1.0, 4.0
 """A Retry-After from here on is a block; it is rounded up by so many seconds; the time of so many calls explains it."""
 
-LEAST_RESTART, DOUBTS, ECHOES = 0.25, 3, 3
-"""The share of the initial pace to start over with when blocks have taught nothing, so often in a row; and refusals in
-one window that are the same news."""
+LEAST_RESTART, MOST_RESTARTS, DOUBTS, ECHOES = 0.25, 12, 3, 3
+"""The share of the initial pace to start over with, halved so many times at most, when blocks have taught nothing, so
+often in a row; and refusals in one window that are the same news."""
 
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 """More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
@@ -50,6 +50,7 @@ SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 @dataclass(slots=True, eq=False, kw_only=True)
 class RateSearch(Storable):
     not_stored = ("trace", "window_fit", "turn_fit", "told_for")
+    added = 1
 
     block: Block
     history: CallHistory
@@ -79,6 +80,8 @@ class RateSearch(Storable):
     window_fit: WindowFit = field(default_factory=WindowFit)
     turn_fit: TurnFit = field(default_factory=TurnFit)
     told_for: float = 0.0
+    restarts: int = 0
+    """Searches in a row that long blocks have ended after a handful of calls: each begins at half the pace."""
 
     @classmethod
     def start(cls, initial: float = 1.0, pace: float = 1.0, opened_at: float = 0.0, least: float = 0.0) -> RateSearch:
@@ -106,8 +109,7 @@ class RateSearch(Storable):
 
     def cruise_from(self, seq: int) -> None:
         """Cut: settle just below the quota and let the period begin. Calls up to ``seq`` are old news."""
-        self.phase, self.cut_seq = Phase.CRUISE, seq
-        self.pace = self.curve.start()
+        self.phase, self.cut_seq, self.pace = Phase.CRUISE, seq, self.curve.start()
 
     def note(self, ticket: Ticket, latency: float, floor: float) -> None:
         """Record a refusal, whichever model it is judged by."""
@@ -226,10 +228,8 @@ class RateSearch(Storable):
         if not is_crowd(refused, sent) or self.estimator.counts_tokens:
             return 0.0
         since = self.history.sends.instant_of(self.cut_seq)
-        quota = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
-        if self.curve.sharing.on:  # others came, and yield too
-            quota = self.pace
-        self.curve.guess(quota, self.pace)
+        fell_to = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
+        self.curve.guess(self.pace if self.curve.sharing.on else fell_to, self.pace)  # others came, and yield too
         self.estimator.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)
         self.trace.note(now, Step.CUT_AGAIN, refused=refused, sent=sent, pace=self.pace)
@@ -267,7 +267,7 @@ class RateSearch(Storable):
             curve.period = max(curve.shortest(), curve.window)
             if calls < FEW and not curve.window and span > estimator.silence:
                 curve.guess(curve.quota, calls / (span - estimator.silence))
-        curve.refused, silence = 0, estimator.silence
+        curve.refused, self.restarts, silence = 0, 0, estimator.silence
         if measured is not None or not (steady and estimator.started):  # else what was let in counts for the next one
             estimator.restart(seq, sent_at)
         self.cruise_from(latest)
@@ -382,8 +382,8 @@ class RateSearch(Storable):
         if calls < 5.0 or (first and block.told):  # one such block may have any cause: search again, carefully
             curve.window = 0.0
             self.phase, self.cut_seq = Phase.START, latest
-            self.pace = max(LEAST_RESTART * self.initial, quota, SLOWEST_QUOTA)
-            self.doubling = block.length / 16.0
+            self.pace = max(LEAST_RESTART * self.initial / 2.0**self.restarts, quota, SLOWEST_QUOTA)
+            self.doubling, self.restarts = block.length / 16.0, min(self.restarts + 1, MOST_RESTARTS)
             return
         exact = block.window_phase.quota(block.began_seq, block.began_at, self.history, curve.quota)
         quota = exact if exact and curve.window else quota

@@ -72,7 +72,7 @@ CLASSES = (
         also=("ra-date", "limits2", "day", "stream"),
     ),
     Class(
-        title="A slow quota, and tokens that are nowhere stated: looks and measurements cost up to one call in a hundred",
+        title="A slow quota, and tokens that are nowhere stated: up to one call in a hundred may tell",
         goodput=0.97,
         refused=0.01,
         p99=1.5,

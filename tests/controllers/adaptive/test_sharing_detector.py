@@ -91,6 +91,7 @@ def test_three_searches_upwards_in_half_a_minute_that_find_no_more_show_that_oth
     [
         pytest.param(((30.0, 10.0), (36.0, 12.0), (45.0, 14.0)), id="a quota that grows is sought again and again"),
         pytest.param(((30.0, 10.0), (30.0, 30.0), (30.0, 50.0)), id="once in twenty seconds may be chance"),
+        pytest.param(((30.0, 110.0), (30.0, 112.0), (30.0, 5.0)), id="the clock is another one"),
     ],
 )
 def test_searches_upwards_are_no_sign_of_others_where(climbs):

@@ -64,7 +64,7 @@ class SharingDetector(Storable):
 
     def climbed(self, quota: float, now: float) -> bool:
         """More is let in than the quota. True if that has shown that others share it: they take more and less."""
-        recent = (climb for climb in self.climbs if now - climb[0] < CLIMBED_WITHIN)
+        recent = (climb for climb in self.climbs if 0.0 <= now - climb[0] < CLIMBED_WITHIN)
         self.climbs = (*recent, (now, quota))[-CLIMBS:]
         if self.on or len(self.climbs) < CLIMBS or quota > GREW * self.climbs[0][1]:
             return False

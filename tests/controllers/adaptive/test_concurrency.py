@@ -77,6 +77,16 @@ def test_a_depth_beyond_which_calls_are_let_in_is_no_cap():
     assert {cap.suspect(16, 21, 0, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}
 
 
+def test_a_probe_that_is_refused_with_far_fewer_in_flight_speaks_against_a_cap():
+    """A log is full whatever is in flight; searches at one pace are refused at one depth, as answers take as long."""
+    quota, cap = ConcurrencyCap(), ConcurrencyCap()
+    for one, probed_at in ((quota, 40), (cap, 90)):
+        one.suspect(100, 99, 0, 100, 1.0)
+        one.refuse_shallower(probed_at)
+        one.suspect(100, 99, 0, 300, 5.0)
+    assert (quota.on, cap.on) == (False, True)
+
+
 def test_a_quota_measured_to_the_digit_rules_a_cap_out():
     cap = ConcurrencyCap()
     assert {cap.suspect(16, 15, 1, 100, 1.0) for _ in range(6)} == {Verdict.NOT_MINE}

@@ -53,6 +53,17 @@ def test_a_send_log_is_bounded_however_long_it_runs():
     assert sys.getsizeof(log.instants) + sys.getsizeof(log.ordinals) < 4000
 
 
+def test_a_send_log_keeps_the_last_minute_as_sharp_as_there_is_room_for():
+    """A pause of half a second half a minute ago: a log of 30 s has room when what was sent before it has left."""
+    log, sent = SendLog(), 0
+    for tick in range(1200):
+        now = 0.1 * tick
+        sent += 0 if 90.0 <= now < 90.5 else 2
+        log.mark(now, sent)
+    assert log.seq_at(90.5) - log.seq_at(90.0) <= 4.0
+    assert len(log.instants) <= MARKS
+
+
 def test_a_clock_that_went_back_empties_the_send_log():
     log = SendLog()
     log.mark(100.0, 5)
@@ -116,6 +127,19 @@ def test_slow_answers_and_no_more_throughput_cap_what_is_in_flight():
     watch.begin(50, 50, 1.0)
     assert watch.judge(0.5, 40, 100, True, True, 2.0) == pytest.approx(50.0)
     assert watch.cap == pytest.approx(1.2 * 50 * 0.1, rel=0.05)
+
+
+def test_a_few_slow_answers_are_no_slow_server_where_calls_are_few():
+    """Sixteen answers that vary a lot are slow by chance now and then; twice as many are not."""
+    few, many = LatencyModel(), LatencyModel()
+    for watch, size in ((few, 16), (many, 32)):
+        watch.throughput, watch.usual, watch.wanted = 1.0, 1.0, size
+    caps = []
+    for number in range(1, 5):
+        for watch in (few, many):
+            watch.judge(2.5, 4, watch.done, True, False, float(number))
+        caps.append((few.cap < inf, many.cap < inf))
+    assert caps == [(False, False), (False, True), (False, True), (True, True)]
 
 
 def test_a_delay_that_the_callers_own_event_loop_may_cause_is_no_slow_server():

@@ -9,6 +9,7 @@ import pytest
 from headgate.controllers.adaptive.pace_curve import (
     BUDGET,
     GUESSED,
+    LATER,
     LOG_SHARE,
     LONGEST_PERIOD,
     MOST_SLOW,
@@ -119,11 +120,18 @@ def periods(curve, times):
         yield curve.period
 
 
-@pytest.mark.parametrize(("quota", "part"), [(50.0, 1.0), (6.0, 0.6)])
+@pytest.mark.parametrize(("quota", "part"), [(50.0, 1.0), (12.0, 0.7)])
 def test_once_measurements_agree_looks_cost_what_the_budget_allows_and_less_where_calls_are_few(quota, part):
     curve = measured(quota, times=20)
     mean = sum(periods(curve, 100)) / 100
     assert curve.cost / (quota * mean) == pytest.approx(part * BUDGET / 1.075, rel=0.02)
+
+
+def test_where_too_many_were_refused_so_far_the_looks_at_a_slow_quota_wait():
+    usual, overspent, fast = measured(1.0, times=20), measured(1.0, times=20), measured(50.0, times=20)
+    overspent.overspent = fast.overspent = True
+    assert sum(periods(overspent, 100)) == pytest.approx(LATER * sum(periods(usual, 100)), rel=0.02)
+    assert sum(periods(fast, 100)) == pytest.approx(sum(periods(measured(50.0, times=20), 100)), rel=0.02)
 
 
 def test_however_fast_looks_are_seconds_apart():

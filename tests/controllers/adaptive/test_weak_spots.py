@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from headgate.lab.experiment import run
@@ -108,3 +110,62 @@ def test_a_log_that_falls_below_where_a_search_begins_is_found_again():
         workers=9,
     )
     assert run(scenario, "adaptive", 0).refused <= 45
+
+
+def drawn(name, algorithm, rate, *, step, horizon, service, round_trip, retry_after="none"):
+    """A scenario of one limit that another version did badly in."""
+    service_time, variation = service
+    return Scenario(
+        name=name,
+        horizon=horizon,
+        budgets=(Budget(limits=(Limit(algorithm=algorithm, rate=rate),)),),
+        steps=(Step(*step),) if step else (),
+        service_time=service_time,
+        service_variation=variation,
+        retry_after=retry_after,
+        round_trip=round_trip,
+        workers=math.ceil(1.5 * rate.per_second * max(1.0, step[0] if step else 1.0) * (service_time + round_trip)) + 8,
+    )
+
+
+def test_a_log_that_fell_is_not_taken_for_the_window_it_was_thought_to_be_for_ever():
+    """Blocked after eight calls, again and again, in step with turns that were none: 58 of 1,452 refused."""
+    scenario = drawn(
+        "unseen-A3-7",
+        "strict-log",
+        Rate(30.0, 15.0),
+        step=(8 / 30, 662),
+        horizon=1493,
+        service=(0.307, 0.3884608854864809),
+        round_trip=0.0585,
+    )
+    assert run(scenario, "adaptive", 0).refused <= 50
+
+
+def test_a_log_that_counts_refused_calls_is_found_out_where_it_was_thought_not_to():
+    """After a search upwards each refusal left room for one call less than was thought: 97 of 4,091 refused."""
+    scenario = drawn(
+        "unseen-A3-79",
+        "strict-log",
+        Rate(112.0, 30.0),
+        step=(2.25, 351),
+        horizon=806,
+        service=(1.31, 0.9938813769607393),
+        round_trip=0.0635,
+    )
+    assert run(scenario, "adaptive", 0).refused <= 40
+
+
+def test_a_log_is_recognized_though_every_refusal_is_followed_by_a_second_of_silence():
+    """What was let in between refusals with silences looked like a quota that accrues: 75 % of the oracle's calls."""
+    scenario = drawn(
+        "unseen-A4-121",
+        "strict-log",
+        Rate(130.0, 1.0),
+        step=(73 / 130, 35),
+        horizon=115,
+        service=(2.01, 0.753969849299321),
+        round_trip=0.0305,
+        retry_after="exact",
+    )
+    assert run(scenario, "adaptive", 0).ok >= 0.82 * run(scenario, "oracle", 0).ok

@@ -13,8 +13,8 @@ from math import floor
 
 from .state import Storable, no_floats, no_integers
 
-MARKS = 192
-"""At most this many marks: 3 KB, and back to yesterday at the density below."""
+MARKS, FEW_MARKS = 192, 144
+"""At most this many marks: 3 KB, and back to yesterday at the least of the densities below; so many are kept then."""
 
 RESTING_MARKS = 3
 """How many of them are worth keeping of a key that rests."""
@@ -22,8 +22,8 @@ RESTING_MARKS = 3
 FINEST = 0.05
 """Seconds between two marks at least."""
 
-DENSITY = 12.0
-"""Marks further back than some age are at least age / DENSITY apart."""
+DENSITIES = (48.0, 24.0, 12.0)
+"""Marks further back than some age are at least age / density apart, for the first density at which they are few."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -71,11 +71,14 @@ class SendLog(Storable):
     def _thin(self, now: float) -> None:
         """Drop the marks that are closer together than their age deserves; then, if need be, the oldest."""
         instants, ordinals = self.instants, self.ordinals
-        kept = [len(instants) - 1]
-        for at in range(len(instants) - 2, -1, -1):
-            if instants[kept[-1]] - instants[at] >= (now - instants[at]) / DENSITY:
-                kept.append(at)
-        kept = kept[: MARKS * 7 // 8]
+        for density in DENSITIES:
+            kept = [len(instants) - 1]
+            for at in range(len(instants) - 2, -1, -1):
+                if instants[kept[-1]] - instants[at] >= (now - instants[at]) / density:
+                    kept.append(at)
+            if len(kept) <= FEW_MARKS:
+                break
+        kept = kept[:FEW_MARKS]
         self.instants = array("d", (instants[at] for at in reversed(kept)))
         self.ordinals = array("d", (ordinals[at] for at in reversed(kept)))
 

@@ -46,6 +46,9 @@ COMMON = 0.3
 NEARLY = 0.06
 """The share of a depth within which another is equal."""
 
+LESS_DEEP = 0.75
+"""A probe that is refused below this share of the depth at which others were shows that it is no cap."""
+
 ALIKE = 1e-4
 """Crowds that differ by less are the same."""
 
@@ -293,6 +296,11 @@ class ConcurrencyCap(Storable):
         if len(seen) < 2 + doubts or low < SHALLOWEST or not equal or deepest > high + blur:
             return Verdict.NOT_MINE
         return self._begin(low, latest)
+
+    def refuse_shallower(self, depth: int) -> None:
+        """A probe was refused at this depth: where deeper ones were let in, it is no cap that refuses."""
+        if self.depths and depth < LESS_DEEP * self.depths[-1]:
+            self.depths = ()
 
     def allow_for(self, calls: float) -> None:
         """A cap that was just seen is less by the answers that are under way."""

@@ -31,8 +31,8 @@ OVERDUE = 3.0
 LOST = 30.0
 """Seconds after which a first cohort that does not come back is given up: those calls are never reported."""
 
-HOT = 2.0
-"""A median this many times the usual one is slow."""
+HOT, HOT_SAMPLES = 2.0, 2 * MOST
+"""A median this many times the usual one is slow; and the samples of slow cohorts in a row that prove it."""
 
 QUICK = 0.02
 """Seconds. A usual latency below this counts as this, and one slow cohort proves nothing. A delay so short is often the
@@ -138,7 +138,7 @@ class LatencyModel(Storable):
             self._adjust(median, heat, depth, now)
             return None
         self.hot = self.hot + 1 if heat > HOT and not grew else 0
-        if self.hot < (1 if searching and self.usual >= QUICK else 2):
+        if self.hot * self.wanted < (1 if searching and self.usual >= QUICK else HOT_SAMPLES):
             return None
         self.hot, self.best, self.trial, self.trial_at = 0, throughput, None, now
         self.average = self.compared = self.compared_cap = 0.0

@@ -227,6 +227,8 @@ class LimitModels(Storable):
             self._follow_headers(latest, ticket.depth, now)
         search.note(ticket, latency, floor)
         if is_blocked:
+            if search.block.probe_seq:
+                concurrency.refuse_shallower(ticket.depth)
             search.refused_blocked(ticket, floor, now)
             return 0.0
         if self.told.leads:

@@ -52,9 +52,12 @@ where a log is known, which tells its quota exactly."""
 LOOK_COST = 1.5
 """Refusals that a look costs, before the first."""
 
-RARELY, SLOW_BUDGET = 150.0, 0.01
+RARELY, SLOW_BUDGET = 100.0, 0.01
 """Seconds between two looks at most, as long as that costs no more than this share: a raised quota that goes unnoticed
 for long costs far more than refusals that are few an hour."""
+
+SPENT, LATER = 0.0085, 1.3
+"""Where more than this share of all calls was refused so far, looks are so many times as far apart."""
 
 SEARCH_BUDGET, SLOW_SEARCH_BUDGET, FEW_A_SECOND = 0.03, 0.02, 3.0
 """The budget while measurements still move; and below so many calls a second, where there are few in all."""
@@ -87,8 +90,8 @@ CREEP, SHORTEST_CREEP = 75.0, 10.0
 """Calls and seconds, or a window if that is longer, in which the curve goes as far above a window's quota as it began
 below it."""
 
-AT_RISK = 1.0
-"""Calls above the quota that may be on their way when a look's first refusal comes back."""
+AT_RISK, ROUGH_AT_RISK = 1.0, 3.0
+"""Calls above the quota that may be on their way when a look's first refusal comes back; and above a guess."""
 
 LOG_EXCESS, LOG_CALLS = 0.02, 2.0
 """How far above what a log holds a look goes at least, as a share and in calls: so that one call more shows."""
@@ -143,6 +146,7 @@ def doubled(pace: float, dt: float, doubling: float, sent_lately: float, at_leas
 @dataclass(slots=True, eq=False, kw_only=True)
 class PaceCurve(Storable):
     added = 7
+    not_stored = ("overspent",)
 
     age: float = 0.0
     """Seconds since the cut, counted only while calls wait for the pace."""
@@ -188,6 +192,8 @@ class PaceCurve(Storable):
     """What the quota was before it fell, or is."""
     fallen_for: int = 0
     """Measurements since it fell."""
+    overspent: bool = False
+    """Whether more calls than the budget allows were refused so far."""
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -206,6 +212,7 @@ class PaceCurve(Storable):
             self._compare_with_highest()
             period = self._affordable() if self.exact >= SETTLED and not self.window else self.period * 1.6
         period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
+        period *= LATER if self.overspent and not rough and self.quota < FEW_A_SECOND else 1.0
         self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
 
     def learn_log(self, length: float, calls: float, strict: bool) -> None:
@@ -312,7 +319,7 @@ class PaceCurve(Storable):
     def excess(self, trip: float) -> float:
         """How far above the quota to look: far enough to be quick, not so far that many are refused at once."""
         most = max(ROUGH_EXCESS, math.sqrt(self.upper / self.quota) - 1.0) if self.rough else MOST_EXCESS
-        excess = min(most, max(LEAST_EXCESS, AT_RISK / (self.quota * trip)))
+        excess = min(most, max(LEAST_EXCESS, (ROUGH_AT_RISK if self.rough else AT_RISK) / (self.quota * trip)))
         if not self.log:
             return excess
         telling = (1.0 + LOG_EXCESS) * self.log_calls + LOG_CALLS

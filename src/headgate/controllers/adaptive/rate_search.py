@@ -23,11 +23,11 @@ from .call_history import CallHistory
 from .estimator import Burst, QuotaEstimator
 from .growth_probe import GRACE, GrowthProbe
 from .judgement import FEW, Refused, is_crowd, judge, shows_sharing
-from .pace_curve import QUICK, SLOWEST_QUOTA, PaceCurve, doubled, search_doubling
+from .pace_curve import QUICK, SLOWEST_QUOTA, SPENT, PaceCurve, doubled, search_doubling
 from .state import STEADY, Phase, Storable
 from .trace import Step, Trace
 from .turn_fit import TurnFit
-from .window import PROBE_GRACE, Block
+from .window import HANDFUL, PROBE_GRACE, Block
 from .window_fit import Count, WindowFit
 
 LONG_FLOOR, ROUNDED, FEW_CALLS = 2.0, 1.0, 4.0
@@ -40,8 +40,11 @@ often in a row; and refusals in one window that are the same news."""
 SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
 """More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
 
-AFTER_BLOCK, SHORT_BLOCK = 4.0, 1.0
+AFTER_BLOCK, SHORT_BLOCK = 4.0, 2.0
 """Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search."""
+
+SILENT = 0.25
+"""The share of the time between two refusals that may be silence if what was let in is to tell what accrued."""
 
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -116,6 +119,7 @@ class RateSearch(Storable):
         self.history.refusals.add(ticket.seq)
         self.trip += 0.2 * (max(latency, 0.0) - self.trip)
         self.curve.refused += 1
+        self.curve.overspent = self.history.refusals.between(0, ticket.seq) > SPENT * ticket.seq
         self.estimator.note(ticket)
         self.turn_fit.refused(ticket.seq, ticket.sent_at, floor, self.history)
         if ticket.seq > self.last_refused_seq:
@@ -248,7 +252,7 @@ class RateSearch(Storable):
             calls, span = estimator.calls(self.history, seq, sent_at), estimator.span(sent_at)
             known = curve.quota if steady and not curve.rough and curve.agreed else None
             measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
-        if self._follow_log(ticket, calls / span, now):
+        if self._follow_log(ticket, calls / span if estimator.silence < SILENT * span else 0.0, now):
             return SKIP_WHEN_FULL
         if measured is None and phase is Phase.START:
             self._fall_back(ticket, calls / span, now)
@@ -287,7 +291,10 @@ class RateSearch(Storable):
         curve.refused = 0
         self.estimator.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(ticket.gate.seq)
-        self.trace.note(now, Step.LEARNED_LOG, window=curve.log, calls=curve.log_calls, new_pace=self.pace)
+        if curve.log:
+            self.trace.note(now, Step.LEARNED_LOG, window=curve.log, calls=curve.log_calls, new_pace=self.pace)
+        else:
+            self._note_window(0.0, now)
         return True
 
     def _fall_back(self, ticket: Ticket, average: float, now: float) -> None:
@@ -315,16 +322,17 @@ class RateSearch(Storable):
         self.trace.note(now, Step.BLOCKED, floor=floor, seconds=self.floor_until - now)
 
     def _doubt(self) -> None:
-        """Blocked again and again after a handful of calls, far below what is known: it was a burst. Search again."""
+        """Blocked again and again after too few calls for what is known: it was a burst, or fell. Search again."""
         block, curve = self.block, self.curve
-        if self.phase not in STEADY or block.window_phase.sure or not self.last_refused_seq > block.began_seq > 0:
+        if self.phase not in STEADY or not self.last_refused_seq > block.began_seq > 0:
             return
         calls = self.history.accepted_calls(block.began_seq, self.last_refused_seq)
-        rate = block.rate_of_handful(calls, self.last_refused_at, curve.quota)
+        rate = block.rate_if_too_few(calls, self.last_refused_at, curve)
         self.doubts = self.doubts + 1 if rate else 0
-        if self.doubts >= (1 if curve.rough else DOUBTS):
+        if self.doubts >= (1 if curve.rough and calls < HANDFUL else DOUBTS):
             self.doubts, curve.window, curve.log, block.last_length = 0, 0.0, 0.0, 0.0
             self.estimator.forget()
+            block.window_phase.forget()
             self.phase, self.pace = Phase.START, max(rate, LEAST_RESTART * self.initial)
 
     def send_blocked(self, ticket: Ticket, now: float) -> None:

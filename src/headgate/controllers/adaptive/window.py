@@ -154,10 +154,11 @@ class WindowPhase(Storable):
         let_in = history.accepted_since(turn + error, int(history.sends.seq_at(known_at)))
         return let_in > curve.quota * curve.window + 0.5
 
-    def hold(self, now: float, refused_at: float, shortest: float) -> float:
+    def hold(self, now: float, refused_at: float, shortest: float, quota: float) -> float:
         """Seconds to wait for the next turn after ``refused_at``, or for a probe when it is due at any moment."""
         turn, error = self.turn_before(now)
         doubt, late = max(error, LEAST_DOUBT * self.spacing), now - turn
+        shortest = max(shortest, min(sqrt(WORTH * doubt / quota), doubt))
         if turn > self.last_at and (late <= doubt or turn + error > refused_at):
             return max(shortest, 0.35 * late)
         if self.known:  # to be late costs less than to be refused once more
@@ -174,21 +175,14 @@ SHORTEST_HOLD = 0.2
 FIRST_HOLD, FEW_CALLS = 1.0, 8
 """Refused after less than so many calls in all: this may be slow, hold longer."""
 
-LONGER = 0.6
-"""The next probe waits for this share of the time that has passed since the block began."""
+LONGER, LONGEST_HOLD = 0.6, 8.0
+"""The next probe waits for this share of the time that has passed since the block began, or so many seconds ..."""
+
+WORTH, MUCH_LONGER, LONGEST_SLOW = 16.0, 1.25, 30.0
+"""... or longer: being late by so many calls is worth one refusal less. The most is this share, and so many seconds."""
 
 AGAIN = 0.15
 """... and the first one for this share of how long the last block was."""
-
-LONGEST_HOLD = 8.0
-"""Seconds between two probes at most, unless the server asks for more."""
-
-LONG_SHARE, LONG_CALLS, LONGEST_SLOW = 0.4, 30.0, 30.0
-"""... or this share of the block so far, and so many seconds at most, while no more calls than these would be lost by
-what was let in since the last long block, this one included."""
-
-PROBE_CALLS = 3.0
-"""Calls that are lost while a turn is not noticed, for which it is not worth to probe more often."""
 
 PROBE_GRACE = 0.02
 """Seconds added to three round trips before a silent probe counts as let in."""
@@ -198,8 +192,8 @@ PLAIN = 20.0
 
 VERY_LONG = 10.0
 
-HANDFUL = 8.0
-"""Calls from one block to the next that may be too few for a quota."""
+HANDFUL, TOO_FEW = 8.0, 0.5
+"""Calls from one block to the next that may show at once that they are too few for a quota, and the share of it."""
 
 LATELY, LIKELY_BURST = 1.5, 1.0
 """Seconds before a block that count as lately, and how many of them may owe what was let in to a burst."""
@@ -270,20 +264,19 @@ class Block(Storable):
     def _hold(self, now: float, trip: float, curve: PaceCurve) -> float:
         phase = self.window_phase
         if not self.odd and (phase.sure or (phase.is_likely and curve.window == phase.spacing)):
-            return phase.hold(
-                now, self.refused_at, max(SHORTEST_HOLD, 2.0 * trip, min(PROBE_CALLS / curve.quota, LONGEST_HOLD))
-            )
+            return phase.hold(now, self.refused_at, max(SHORTEST_HOLD, 2.0 * trip), curve.quota)
         slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
         first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
-        wanted = max(first, 2.0 * trip, LONGER * (now - self.began_at), 0.02 * curve.window, AGAIN * self.before, slow)
-        blocked, calls = now - self.began_at, max(1.0, self.began_seq - self.reopened_seq)
-        slowly = min(LONG_SHARE * blocked, LONG_CALLS * (now - self.reopened_at) / calls, LONGEST_SLOW)
-        return min(wanted, max(LONGEST_HOLD, slowly))
+        blocked, calls = now - self.began_at, self.began_seq - self.reopened_seq  # none if the last one goes on
+        per_second = calls / max(now - self.reopened_at, SHORTEST_HOLD) if calls > 0 else curve.quota
+        worth = min(sqrt(WORTH * blocked / per_second), MUCH_LONGER * blocked, LONGEST_SLOW)
+        return max(first, 2.0 * trip, slow, worth, min(max(AGAIN * self.before, LONGER * blocked), LONGEST_HOLD))
 
-    def rate_of_handful(self, calls: float, refused_at: float, quota: float) -> float:
-        """Calls a second since the block before, where they are too few for the quota that was measured; else 0."""
-        rate = (calls + 0.5) / max(refused_at - self.began_at, 1e-3)
-        return rate if calls < HANDFUL and rate < 0.5 * quota else 0.0
+    def rate_if_too_few(self, calls: float, refused_at: float, curve: PaceCurve) -> float:
+        """Calls a second since the block before began, where they are too few for the quota; else 0."""
+        span = refused_at - self.began_at
+        rate = (calls + 0.5) / max(span, 1e-3)
+        return rate if rate < TOO_FEW * curve.quota and span >= curve.window else 0.0
 
     @property
     def length(self) -> float:

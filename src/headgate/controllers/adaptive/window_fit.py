@@ -35,7 +35,7 @@ LEAST_COUNT = 3.5
 SAME, CALLS, MOST = 0.03, 2.0, 0.13
 """Counts are the same within this share, or so many calls, but no more than a greater share ..."""
 
-PLENTY, SURELY = 50.0, 0.01
+PLENTY, SURELY = 50.0, 0.02
 """... and surely so from so many calls on within this share; else the next refusal must confirm it."""
 
 OTHER, TIMES = 0.15, 2.0
@@ -49,6 +49,9 @@ FELL = 0.5
 
 NEAR, NEAR_CALLS = 0.05, 1.5
 """Within this share, or so many calls, a refusal fits a log that is known."""
+
+STRICTLY = 1.0
+"""Calls by which a refusal must fit better if refused calls count too, or if they do not."""
 
 STRIKES, MISFIT, NEAR_MISS, FULL = 6.0, 2.0, 1.0, 0.25
 """A log that is known is given up at so many strikes: for a refusal that does not fit, for one that fits and comes too
@@ -194,8 +197,10 @@ class WindowFit:
         A search that ``climbed`` shows what it holds now. A refusal ``soon`` after the last one may be a log's that is
         full, and then it holds what it held.
         """
-        count = self.refusals[-1].within(log.length, log.strict)
+        count, other = (self.refusals[-1].within(log.length, strict) for strict in (log.strict, not log.strict))
         off = abs(count - log.calls)
+        if abs(other - log.calls) < off - STRICTLY:
+            log, count, off = log._replace(strict=not log.strict), other, abs(other - log.calls)
         near = off <= max(NEAR * log.calls, NEAR_CALLS)
         if climbed or (near and not soon):
             self.strikes = 0.0

@@ -127,7 +127,8 @@ def _marks(results: Results, scenarios: Mapping[str, Scenario]) -> Iterator[str]
         "For *adaptive*, medians over its seeds. *Besides*: p99 of an item (first send to success) in times of the "
         "oracle's; seconds until 95 % of the quota is used after a step, for a step up on bare 429s within "
         f"{SLACK} k/(b R) with b = {BUDGET}, k = {REFUSALS_PER_LOOK} and R the quota before the step; Jain's index of "
-        "fairness between the processes. Scenarios in italics are held to the marks of the class they resemble."
+        "fairness between the processes; the share refused in the minute from the first refusal on. "
+        "Scenarios in italics are held to the marks of the class they resemble."
     )
     found = list(verdicts(results, scenarios))
     for one in CLASSES:

@@ -28,16 +28,31 @@ class Outcome(NamedTuple):
     p99: float
     jain: float
     convergence: Mapping[str, float]
+    first_sent: int = 0
+    """Calls in the minute from the first refusal on."""
+    first_refused: int = 0
 
     @classmethod
     def of(cls, figures: Figures) -> Outcome:
         refused = round(figures.refused_share * figures.sent)
         convergence = {mark: round(after, 4) for mark, after in figures.convergence.items()}
-        return cls(figures.ok, figures.sent, refused, round(figures.p99, 4), round(figures.jain, 5), convergence)
+        p99, jain = round(figures.p99, 4), round(figures.jain, 5)
+        return cls(figures.ok, figures.sent, refused, p99, jain, convergence, *figures.first_minute)
 
     @property
     def refused_share(self) -> float:
         return self.refused / self.sent if self.sent else 0.0
+
+    @property
+    def refused_first(self) -> float:
+        """The share refused in the minute from the first refusal on."""
+        return self.first_refused / self.first_sent if self.first_sent else 0.0
+
+    @property
+    def refused_later(self) -> float:
+        """The share refused after that minute."""
+        later = self.sent - self.first_sent
+        return (self.refused - self.first_refused) / later if later > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +66,9 @@ class Cell:
     p99_against_oracle: float
     refused_share: float
     refused_share_most: float
+    refused_first: float
+    """In the minute from the first refusal on."""
+    refused_later: float
     jain: float
     convergence: Mapping[str, float]
 
@@ -86,6 +104,8 @@ class Results:
             p99_against_oracle=median(_ratio(run.p99, oracle.p99) for run, oracle in runs),
             refused_share=median(run.refused_share for run, _ in runs),
             refused_share_most=max(run.refused_share for run, _ in runs),
+            refused_first=median(run.refused_first for run, _ in runs),
+            refused_later=median(run.refused_later for run, _ in runs),
             jain=median(run.jain for run, _ in runs),
             convergence={mark: median(run.convergence[mark] for run, _ in runs) for mark in runs[0][0].convergence},
         )
@@ -118,7 +138,7 @@ class Results:
 def _dump(runs: Mapping[int, Outcome]) -> str:
     plain = {
         seed: [_none_for_never(value) for value in one[:5]]
-        + [{mark: _none_for_never(after) for mark, after in one.convergence.items()}]
+        + [{mark: _none_for_never(after) for mark, after in one.convergence.items()}, *one[6:]]
         for seed, one in sorted(runs.items())
     }
     return json.dumps(plain, allow_nan=False)
@@ -132,9 +152,11 @@ def _never_for_none(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _outcome(ok: int, sent: int, refused: int, p99: float | None, jain: float, convergence: dict[str, Any]) -> Outcome:
+def _outcome(
+    ok: int, sent: int, refused: int, p99: float | None, jain: float, convergence: dict[str, Any], *first: int
+) -> Outcome:
     marks = {mark: _never_for_none(after) for mark, after in convergence.items()}
-    return Outcome(ok, sent, refused, _never_for_none(p99), jain, marks)
+    return Outcome(ok, sent, refused, _never_for_none(p99), jain, marks, *first)
 
 
 def _ratio(own: float, oracles: float) -> float:

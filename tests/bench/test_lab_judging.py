@@ -55,6 +55,11 @@ class TestMarks:
         found = judged("tb50", outcome(goodput=0.5), outcome(goodput=0.98), outcome(goodput=0.99))
         assert found["goodput"].measured == 0.98
 
+    def test_what_finding_a_quota_costs_is_judged_apart_from_what_follows(self):
+        found = judged("tb-burst", outcome(refused=0.00102)._replace(first_sent=70, first_refused=7))
+        assert found["429s in the first minute"].measured == 0.1
+        assert found["429s"].measured == pytest.approx(95 / 99_930)
+
     def test_a_step_up_on_bare_429s_has_the_time_the_bound_allows(self):
         found = judged("step", outcome(up=12.0, down=99.0, start=99.0))
         assert found["95 % after up"].mark == pytest.approx(1.2 * 1.5 / (0.005 * 30))

@@ -58,7 +58,7 @@ class TestPlan:
 class TestTheBook:
     def test_it_comes_back_from_its_file_as_it_was(self, tmp_path):
         results = Results({"when": "now"}, {"measured": {}})
-        results.runs["a"] = {"x": {0: Outcome(1, 2, 1, math.inf, 0.5, {"up": math.inf, "down": 1.5})}}
+        results.runs["a"] = {"x": {0: Outcome(1, 2, 1, math.inf, 0.5, {"up": math.inf, "down": 1.5}, 70, 4)}}
         results.write(tmp_path / "results.json")
         assert Results.read(tmp_path / "results.json") == results
 
@@ -66,7 +66,7 @@ class TestTheBook:
         results = Results(runs={"a": {"x": {0: Outcome(1, 2, 1, math.inf, 0.5, {})}}})
         results.write(tmp_path / "results.json")
         assert json.loads((tmp_path / "results.json").read_text())["runs"] == {
-            "a": {"x": {"0": [1, 2, 1, None, 0.5, {}]}}
+            "a": {"x": {"0": [1, 2, 1, None, 0.5, {}, 0, 0]}}
         }
 
 

@@ -28,6 +28,11 @@ class TestCounting:
         assert (run.sent, run.ok, run.refused, run.errors) == (4, 1, 2, 1)
         assert run.refused_share == 0.5
 
+    def test_the_minute_from_the_first_refusal_on_is_counted_apart(self):
+        run = with_bins([9] + [1] * 200, [0, 0, 2, 1] + [0] * 118 + [1] + [5] * 78)
+        assert run.first_minute == (120 + 3, 3), "as many bins as make a minute"
+        assert made().first_minute == (0, 0)
+
     def test_nothing_sent_is_nothing_refused(self):
         assert made().refused_share == 0.0
 

@@ -55,6 +55,8 @@ class Figures:
     jain: float
     per_process: tuple[int, ...]
     convergence: Mapping[str, float]
+    first_minute: tuple[int, int] = (0, 0)
+    """Calls in the minute from the first refusal on, and how many of them were refused."""
 
     @classmethod
     def of(cls, run: Run) -> Figures:
@@ -69,6 +71,7 @@ class Figures:
             jain=run.jain,
             per_process=tuple(run.per_process),
             convergence=run.convergence(),
+            first_minute=run.first_minute,
         )
 
 

@@ -24,6 +24,8 @@ MOST_DECISIONS = 20_000
 ENOUGH_ADMITTED = 0.95
 FEW_REFUSED = 0.05
 """A run has converged when so large a share of the quota gets through and no more than so many calls are refused."""
+FIRST_MINUTE = 60.0
+"""Seconds from the first refusal that are also judged apart: what finding the quota costs."""
 SETTLING = 1 / 3
 """Fairness is judged once every process has started and this share of what is left has passed."""
 
@@ -136,6 +138,16 @@ class Run:
     def refused_share(self) -> float:
         """Share of all calls sent that the quota refused."""
         return self.refused / self.sent if self.sent else 0.0
+
+    @property
+    def first_minute(self) -> tuple[int, int]:
+        """Calls that reached the server in the minute that begins with the first refusal, and how many it refused."""
+        first = next((place for place, count in enumerate(self.refused_per_bin) if count), None)
+        if first is None:
+            return 0, 0
+        bins = slice(first, first + int(FIRST_MINUTE / BIN))
+        refused = sum(self.refused_per_bin[bins])
+        return sum(self.admitted_per_bin[bins]) + refused, refused
 
     @property
     def jain(self) -> float:

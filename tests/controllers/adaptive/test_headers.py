@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from headgate.controllers.adaptive.call_history import SendLog
+from headgate.controllers.adaptive.call_history import CallHistory, SendLog
 from headgate.controllers.adaptive.headers import (
     EARLY,
     EVEN,
@@ -31,7 +31,7 @@ def heard(law, limit, remaining, reset, window, *, seq=10, now=100.0, dimension=
 
 def read(law, limits, seq, now, log=None):
     ticket = Ticket(None, seq, now - 0.1, 0)
-    return law.read(HeaderReading(limits, ticket, log or SendLog(), 0.1, 0.05, now))
+    return law.read(HeaderReading(limits, ticket, CallHistory(sends=log or SendLog()), 0.1, 0.05, now))
 
 
 def test_a_window_is_spread_over_the_time_that_is_left():
@@ -132,7 +132,7 @@ def test_a_window_turns_when_it_said_whether_that_was_to_the_call_or_with_the_an
         answered_at = sent_at + latencies[n % 2]
         reset = 130.0 - (sent_at if counted_by == "the call" else answered_at)
         told = Limit(limit=600, remaining=0, reset=reset, window=60)
-        law.read(HeaderReading((told,), Ticket(None, 10 + n, sent_at, 0), SendLog(), 2.0, 0.1, answered_at))
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, sent_at, 0), CallHistory(), 2.0, 0.1, answered_at))
     assert law.pace(33, SendLog(), 112.5)[1] == pytest.approx(turn, abs=0.2)
 
 
@@ -152,11 +152,16 @@ def test_a_small_limit_is_followed_only_once_it_counts_down():
     assert law.pace(13, SendLog(), 103.0)[0] == pytest.approx((9 + EARLY) / 47, rel=0.01)
 
 
-def test_a_small_bucket_is_never_followed():
-    law = HeaderModel()
-    for n in range(20):
-        heard(law, 10, 5, 30, 60, seq=10 + n, now=100.0 + 2.0 * n)
-        assert not law.leads
+def test_a_small_bucket_is_followed_once_its_refill_is_measured():
+    law, led = HeaderModel(), []
+    for n in range(30):
+        heard(law, 10, 5, 30, 60, seq=10 + n, now=100.1 + 2.0 * n)
+        led.append(law.leads)
+    assert led == [False] * 16 + [True] * 14
+    assert law.told_rate == pytest.approx(0.5)
+    assert law.steers(0, 170.0)
+    law.mute(170.0)
+    assert not law.is_gauged
 
 
 def test_a_few_calls_in_a_second_are_heard_but_not_followed():
@@ -170,7 +175,7 @@ def told_late(law, remaining, seq, log, *, now, limit=50):
     """A second's limit that is heard of most of a second later."""
     told = Limit(limit=limit, remaining=remaining, reset=1, window=1)
     log.mark(now - 0.8, seq)
-    return law.read(HeaderReading((told,), Ticket(None, seq, now - 0.8, 0), log, 0.8, 0.05, now))
+    return law.read(HeaderReading((told,), Ticket(None, seq, now - 0.8, 0), CallHistory(sends=log), 0.8, 0.05, now))
 
 
 def test_a_window_shorter_than_the_answers_take_is_used_evenly_whatever_was_left_of_it():
@@ -195,7 +200,7 @@ def test_a_latency_that_wavers_does_not_change_how_a_short_window_is_followed():
     law, told = HeaderModel(), Limit(limit=50, remaining=40, reset=1, window=1)
     found = []
     for n, latency in enumerate((0.4, 0.6, 0.4, 0.3, 0.2)):
-        law.read(HeaderReading((told,), Ticket(None, 10 + n, 100.0 + n, 0), SendLog(), latency, 0.05, 100.5 + n))
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, 100.0 + n, 0), CallHistory(), latency, 0.05, 100.5 + n))
         found.append(law.late)
     assert found == [False, True, True, True, False]
 
@@ -208,7 +213,7 @@ def jumping(limit, seconds=16.5):
         now = 100.0 + n * per_call
         log.mark(now, 10 + n)
         told = Limit(limit=limit, remaining=limit - 1 - n % limit, reset=2, window=2)
-        law.read(HeaderReading((told,), Ticket(None, 10 + n, now, 0), log, 0.1, 0.05, now + 0.1))
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, now, 0), CallHistory(sends=log), 0.1, 0.05, now + 0.1))
     return law, log, 10 + n
 
 
@@ -236,7 +241,7 @@ def test_a_bucket_that_refills_within_a_second_does_not_jump():
         now = 100.0 + 0.3 * n
         log.mark(now, 10 + n)
         told = Limit(limit=20, remaining=19 if n % 2 else 2, reset=1, window=1)
-        law.read(HeaderReading((told,), Ticket(None, 10 + n, now, 0), log, 0.1, 0.05, now + 0.1))
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, now, 0), CallHistory(sends=log), 0.1, 0.05, now + 0.1))
         assert law.jumps == 0.0
 
 
@@ -306,7 +311,7 @@ def small_bucket(each, left):
     for n, remaining in enumerate([1] * 8 + left):
         told = Limit(limit=2, remaining=remaining, reset=1, window=1)
         sent_at = 100.0 + n * each
-        law.read(HeaderReading((told,), Ticket(None, 10 + n, sent_at, 0), SendLog(), 0.1, 0.1, sent_at + 0.1))
+        law.read(HeaderReading((told,), Ticket(None, 10 + n, sent_at, 0), CallHistory(), 0.1, 0.1, sent_at + 0.1))
     return law
 
 
@@ -324,7 +329,7 @@ def test_a_full_budget_is_no_news_for_a_while_after_a_look_that_it_asked_for_was
     for n in range(4):
         seen.append(law.is_full)
         told = Limit(limit=2, remaining=1, reset=1, window=1)
-        law.read(HeaderReading((told,), Ticket(None, 40 + n, 110.0 + n, 0), SendLog(), 0.1, 0.1, 110.1 + n))
+        law.read(HeaderReading((told,), Ticket(None, 40 + n, 110.0 + n, 0), CallHistory(), 0.1, 0.1, 110.1 + n))
     assert seen == [False, False, False, True]
 
 

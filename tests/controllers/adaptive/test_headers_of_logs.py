@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from headgate.controllers.adaptive.call_history import SendLog
+from headgate.controllers.adaptive.call_history import CallHistory, SendLog
 from headgate.controllers.adaptive.concurrency import ConcurrencyCap, Refusal, Verdict
 from headgate.controllers.adaptive.headers import PLACES, SURELY_LOG, HeaderModel, HeaderReading
 from headgate.core.decision import NEVER
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.no_cover
 
 
 def read(header_model, told, seq, now, log):
-    header_model.read(HeaderReading((told,), Ticket(None, seq, now - 0.1, 0), log, 0.1, 0.05, now))
+    header_model.read(HeaderReading((told,), Ticket(None, seq, now - 0.1, 0), CallHistory(sends=log), 0.1, 0.05, now))
 
 
 def following_a_log(limit, window, share=0.7, *, windows=6, reset=None):
@@ -94,7 +94,9 @@ def test_a_small_bucket_is_not_taken_for_a_log(burst, per_second, share):
         log.mark(now, seq)
         left = min(burst, left + 1.0 / share) - 1.0
         told = Limit(limit=burst, remaining=int(left), reset=1, window=ceil(burst / per_second))
-        header_model.read(HeaderReading((told,), Ticket(None, seq, now, 0), log, 0.1, 0.05, now + 0.1))
+        header_model.read(
+            HeaderReading((told,), Ticket(None, seq, now, 0), CallHistory(sends=log), 0.1, 0.05, now + 0.1)
+        )
         assert header_model.is_log < SURELY_LOG, f"{now} s"
 
 
@@ -128,7 +130,9 @@ def of_places(limit, depths, remaining=None):
     for seq, depth in enumerate(depths, 1):
         left = limit - depth - 1 if remaining is None else remaining
         told = Limit(limit=limit, remaining=left, reset=0.0)
-        header_model.read(HeaderReading((told,), Ticket(None, seq, seq / 10, depth), log, 0.1, 0.05, seq / 10))
+        header_model.read(
+            HeaderReading((told,), Ticket(None, seq, seq / 10, depth), CallHistory(sends=log), 0.1, 0.05, seq / 10)
+        )
     return header_model
 
 
@@ -137,6 +141,15 @@ def test_what_is_missing_as_many_calls_as_are_in_flight_are_places():
     assert header_model.places >= PLACES
     assert header_model.limit == 30
     assert not header_model.leads
+
+
+def test_places_are_counted_by_late_and_overtaken_answers_too_and_while_headers_are_muted():
+    header_model = HeaderModel(muted_until=1000.0)
+    for seq in range(PLACES):
+        told = Limit(limit=400, remaining=400 - 210, reset=0.0)  # ten later calls came in first
+        ticket = Ticket(None, 300 - seq, 1.0, 199)
+        header_model.read(HeaderReading((told,), ticket, CallHistory(), 0.1, 0.05, 2.0))
+    assert header_model.places >= PLACES
 
 
 def test_what_is_missing_whatever_is_in_flight_are_no_places():

@@ -18,14 +18,15 @@ to confirm it: a header, unlike Retry-After, is no order to wait.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
 from ...core.decision import NEVER
 from ...core.policy import Ticket
 from ...core.signal import CALLS_BY_TOKENS, Limit
-from .call_history import SendLog
+from .call_history import CallHistory, SendLog
+from .fill_gauge import FillGauge
 from .rate_search import LONG_FLOOR
 from .state import Storable
 
@@ -87,8 +88,8 @@ SPENT = 4
 SAME_TURN = 1.5
 """Seconds within which two answers speak of the same turn of a window: resets are rounded."""
 
-PLACES = 8
-"""Answers that make it a limit on calls in flight."""
+PLACES, CROSSED = 8, 8
+"""Answers that make it a limit on calls in flight; of so many of those, one may have overtaken another."""
 
 SLOWEST = 0.02
 """Calls a second to go on with, so that the next header comes at all."""
@@ -100,17 +101,18 @@ class HeaderReading(NamedTuple):
     limits: Iterable[Limit]
     ticket: Ticket
     """The call that was answered."""
-    sends: SendLog
+    history: CallHistory
     usual_latency: float
     trip: float
     """Seconds that a refusal takes to come back."""
     now: float
+    served: bool = True
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeaderModel(Storable):
     added = 13
-    not_stored = ("counted", "target")
+    not_stored = ("counted", "target", "gauge")
 
     counted: str = "requests"
     """The dimension of the limits that are followed; they are given in calls."""
@@ -167,6 +169,8 @@ class HeaderModel(Storable):
     """The turn that the last answer spoke of."""
     doubted: int = 0
     """Answers for which a full budget is no news, since a look that it had asked for was refused."""
+    gauge: FillGauge = field(default_factory=FillGauge)
+    """How fast a bucket refills whose headers do not say so: it is small, or answers take longer than it does."""
 
     # -- listening ------------------------------------------------------------------------------
 
@@ -177,9 +181,7 @@ class HeaderModel(Storable):
     def read(self, reading: HeaderReading) -> bool:
         """Follow the limit on what is ``counted``. False: the headers are of no use, and are muted from now on."""
         ticket, now, counted = reading.ticket, reading.now, self.counted
-        if (now < self.muted_until and not self.places) or ticket.seq < self.seq:
-            return True
-        main, self.empty_until = None, NEVER
+        main, empty_until = None, NEVER
         for limit in reading.limits:
             reset, remaining = limit.reset, limit.remaining
             if reset is None or remaining is None:
@@ -188,15 +190,28 @@ class HeaderModel(Storable):
                 return True
             if limit.dimension != counted or max(reset, limit.window or 0.0) > LONGEST_SPREAD or not limit.limit:
                 if remaining <= 0.0:
-                    self.empty_until = max(self.empty_until, now + min(reset, LONGEST_BELIEF))
+                    empty_until = max(empty_until, now + min(reset, LONGEST_BELIEF))
             elif main is None or _per_second(limit) < _per_second(main):
                 main = limit
+        if now < self.muted_until:
+            return True
+        if main is not None and (self.late or (main.limit or 0.0) < SMALLEST_LIMIT):
+            self.gauge.read(ticket, main, reading.history, reading.usual_latency)
+        if ticket.seq < self.seq:
+            return True
+        self.empty_until = empty_until
         return main is None or self._follow(main, reading)
 
     def _counts_places(self, told: Limit, ticket: Ticket) -> bool:
         """Whether what is used are the calls in flight: it has no window, and never takes long to come back."""
         used = (told.limit or 0.0) - (told.remaining or 0.0)
-        if told.window is None and not told.reset and 0.0 < used <= ticket.depth + 1.0 <= 3.0 * used + 2.0:
+        depth = ticket.depth + 1.0
+        if (
+            told.window is None
+            and not told.reset
+            and 0.0 < used <= depth + ticket.depth // CROSSED
+            and depth <= 3.0 * used + 2.0
+        ):
             self.places = min(self.places + 1, 2 * PLACES)
         else:
             self.places = max(0, self.places - 2)
@@ -218,7 +233,8 @@ class HeaderModel(Storable):
         return by_call if self.sway > 0.0 else by_answer
 
     def _follow(self, told: Limit, reading: HeaderReading) -> bool:
-        _, ticket, sends, usual_latency, trip, now = reading
+        _, ticket, history, usual_latency, trip, now, _ = reading
+        sends = history.sends
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
         first, self.trip = not self.seq, trip
         passed, self.sent_at = max(0.0, ticket.sent_at - self.sent_at), ticket.sent_at
@@ -292,11 +308,20 @@ class HeaderModel(Storable):
         """Whether what was heard is of use: a bucket of a few calls, in whole numbers, is too coarse."""
         if self.is_log > SURELY_LOG or self.jumps >= 2.0:
             return self.seq > 0
+        if self.is_gauged:
+            return True
         if self.late or not self.seq:
             return self.seq > 0 and not self.refills and self.limit >= SMALLEST_LIMIT
         return self.limit >= SMALLEST_LIMIT or self.counts_down > (0.3 if self.steered else 0.6)
 
     # A budget too small to steer by still makes looks for more free: they need no refusal to begin or to end.
+
+    @property
+    def is_gauged(self) -> bool:
+        """Whether it is a bucket whose headers do not tell how fast it refills, but how much is left."""
+        return (
+            self.gauge.is_sure and self._is_bucket and self.jumps < 1.0 and (self.late or self.limit < SMALLEST_LIMIT)
+        )
 
     @property
     def is_full(self) -> bool:
@@ -311,17 +336,21 @@ class HeaderModel(Storable):
     @property
     def told_rate(self) -> float:
         """Calls a second that the headers speak of."""
-        return self._at_least(self.limit / self.window)
+        return self._at_least(self.gauge.rate if self.is_gauged else self.limit / self.window)
 
     def steers(self, depth: int, now: float) -> bool:
         """Whether there is a header to go by: one that is fresh, or whose calls are still out."""
-        return self.leads and now - self.heard_at <= max(2.0, 2.0 * self.window) * (2.0 if depth else 1.0)
+        return self.leads and now - self.heard_at <= max(2.0, 2.0 * self.window, self.gauge.patience) * (
+            2.0 if depth else 1.0
+        )
 
     def pace(self, seq: int, log: SendLog, now: float) -> tuple[float, float]:
         """Calls a second, and the instant before which nothing is left. ``seq`` is the last call sent."""
         self.steered = True
         limit, window = self.limit, self.window
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
+        if self.is_gauged:
+            return self.gauge.pace(seq, now)
         if self.is_log > SURELY_LOG:  # it never fills up by waiting: what is left unused is lost
             full_until = log.instant_of(seq + 1 - limit) + self._loosened
             return self._even_pace(now), NEVER if remaining >= 1.0 else full_until
@@ -366,7 +395,7 @@ class HeaderModel(Storable):
         plenty = self.remaining - (seq - self.seq) > PLENTY * self.limit
         if self._is_bucket and self.window >= SHORT and plenty and floor < LONG_FLOOR and not self.even_after:
             self.even_after = seq
-        if refused_seq <= self.even_after:
+        if refused_seq <= self.even_after or (self.is_gauged and refused_seq <= self.trim_seq):
             return True
         self.wrong += 1.0
         if refused_seq > self.trim_seq:
@@ -381,6 +410,7 @@ class HeaderModel(Storable):
         fresh = HeaderModel(muted_until=now + MUTED, places=self.places)
         for name in self.stored:
             setattr(self, name, getattr(fresh, name))
+        self.gauge.forget()
 
 
 def _per_second(limit: Limit) -> float:

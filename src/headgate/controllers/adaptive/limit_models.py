@@ -100,6 +100,7 @@ class LimitModels(Storable):
         search.turn_fit.forget()
         search.curve.sharing.measures = ()
         self.concurrency.rest()
+        self.header_model.gauge.forget()
 
     def advance(self, dt: float, seq: int, depth: int, wanted: bool, now: float) -> None:
         """``dt`` seconds passed; ``wanted`` says that a call waited for the pace meanwhile."""
@@ -177,11 +178,11 @@ class LimitModels(Storable):
         search.pace = pace
         return empty_until
 
-    def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
+    def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], served: bool, now: float) -> None:
         headers, search, led = self.header_model, self.search, self.told.steered
         if self.token_model is None and any(limit.dimension == CALLS_BY_TOKENS for limit in limits):
             self.token_model = HeaderModel.of_tokens()
-        reading = HeaderReading(limits, ticket, search.history.sends, self.latency_model.mean, search.trip, now)
+        reading = HeaderReading(limits, ticket, search.history, self.latency_model.mean, search.trip, now, served)
         is_useful = headers.read(reading)
         if not (is_useful and headers.leads):
             headers.steered = False

@@ -267,7 +267,8 @@ class Block(Storable):
             return phase.hold(now, self.refused_at, max(SHORTEST_HOLD, 2.0 * trip), curve.quota)
         slow = 2.0 / curve.sought_from if curve.sought_from else 0.0
         first = FIRST_HOLD if self.began_seq < FEW_CALLS else SHORTEST_HOLD
-        blocked, calls = now - self.began_at, self.began_seq - self.reopened_seq  # none if the last one goes on
+        calls = self.began_seq - self.reopened_seq  # none if the last block goes on
+        blocked = max(0.0, now - self.began_at)  # the clock may go back
         per_second = calls / max(now - self.reopened_at, SHORTEST_HOLD) if calls > 0 else curve.quota
         worth = min(sqrt(WORTH * blocked / per_second), MUCH_LONGER * blocked, LONGEST_SLOW)
         return max(first, 2.0 * trip, slow, worth, min(max(AGAIN * self.before, LONGER * blocked), LONGEST_HOLD))

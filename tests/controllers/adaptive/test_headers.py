@@ -157,7 +157,8 @@ def test_a_small_bucket_is_followed_once_its_refill_is_measured():
     for n in range(30):
         heard(law, 10, 5, 30, 60, seq=10 + n, now=100.1 + 2.0 * n)
         led.append(law.leads)
-    assert led == [False] * 16 + [True] * 14
+    assert 14 <= led.index(True) <= 20
+    assert all(led[20:])
     assert law.told_rate == pytest.approx(0.5)
     assert law.steers(0, 170.0)
     law.mute(170.0)

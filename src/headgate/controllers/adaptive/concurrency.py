@@ -52,7 +52,7 @@ LESS_DEEP = 0.75
 ALIKE = 1e-4
 """Crowds that differ by less are the same."""
 
-FIRST_PERIOD, FIRST_SHARE = 3.0, 0.3
+FIRST_PERIOD, FIRST_SHARE = 3.0, 0.7
 """Seconds at the cap before a little more is tried, at least, and this share of what the budget asks for."""
 
 MISSES = 4
@@ -61,7 +61,7 @@ MISSES = 4
 MOST_REFUSED, TO_JUDGE = 0.012, 10
 """A cap that is kept is refused less often than this share of the calls, tries apart; judged from so many on."""
 
-SHRINK, SOONER = 0.75, 0.7
+SHRINK, SOONER = 0.9, 0.85
 """What is left of a cap that refuses again where it was fine, and its square the third time; and of the period until
 more is tried: others may share it."""
 

@@ -33,7 +33,7 @@ GROWTH, SLOW_GROWTH = 0.06, 0.002
 """Calls a second, each second: times the square root of the pace, so that the small catch up; below about
 10/s, times its square, so that a slow quota is not overrun."""
 
-IMPATIENCE, IMPATIENT_CALLS, QUICKENING, FASTEST_GROWTH = 8.0, 24.0, 3, 0.2
+IMPATIENCE, IMPATIENT_CALLS, QUICKENING, FASTEST_GROWTH = 10.0, 24.0, 3, 0.2
 """Seconds, and calls, without a refusal after which growth doubles, and then quickens, by this power, up to this share
 of the pace a second: others have left."""
 

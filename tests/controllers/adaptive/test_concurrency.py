@@ -176,8 +176,8 @@ def test_a_try_that_is_refused_goes_back_and_the_next_comes_later():
     cap = capped()
     assert grown(cap, 3.1) == 17
     assert refuse(cap, cap.cut_seq + 1, 500, 40.0, 1.5, 2.0) is Verdict.MINE
-    assert (cap.cap, cap.period) == (16, pytest.approx(4.8))
-    assert grown(cap, 4.7) == 16
+    assert (cap.cap, cap.period) == (16, pytest.approx(8.203125))
+    assert grown(cap, 8.1) == 16
     assert grown(cap, 0.2) == 17
 
 
@@ -204,22 +204,22 @@ def test_a_cap_that_fell_is_followed_by_one_and_then_ever_faster():
     for _ in range(3):
         misses(cap, 1)
         seen.append(cap.cap)
-    assert seen == [39, 29, 16]
+    assert seen == [39, 35, 28]
 
 
 def test_a_cap_that_fell_is_found_between_what_is_fine_and_what_was_refused():
     cap = capped(40)
     misses(cap, 2)
-    assert (cap.fine, cap.too_deep) == (29, 39)
-    assert [grown(cap, 0.6, 2 * TRY_CALLS) for _ in range(3)] == [34, 36, 36]
-    assert (cap.fine, cap.too_deep) == (36, 0)
+    assert (cap.fine, cap.too_deep) == (35, 39)
+    assert [grown(cap, 0.6, 2 * TRY_CALLS) for _ in range(3)] == [37, 37, 37]
+    assert (cap.fine, cap.too_deep) == (37, 0)
 
 
 def test_refusals_long_after_each_other_are_of_others_who_share_it():
     cap = capped(40)
     misses(cap, 1)
     refuse(cap, cap.cut_seq + 50, cap.cut_seq + 50, 40.0, 1.5, 2.0)
-    assert (cap.fine, cap.too_deep) == (29, 0)
+    assert (cap.fine, cap.too_deep) == (35, 0)
 
 
 def test_what_grew_far_and_refuses_it_at_once_was_a_bucket():
@@ -246,7 +246,7 @@ def test_refusals_of_calls_sent_before_the_last_cut_change_nothing():
 
 def test_a_cap_refused_again_and_again_where_it_was_fine_is_let_go_and_rested():
     cap = capped()
-    assert misses(cap, 4) == [Verdict.MINE] * 3 + [Verdict.LET_GO]
+    assert misses(cap, 5) == [Verdict.MINE] * 4 + [Verdict.LET_GO]
     assert not cap.on
     assert {cap.suspect(16, 15, 0, 200, 61.9) for _ in range(6)} == {Verdict.NOT_MINE}
     assert [cap.suspect(16, 15, 0, 200, 62.1) for _ in range(2)][-1] is Verdict.MINE

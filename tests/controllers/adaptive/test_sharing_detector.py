@@ -50,8 +50,8 @@ def test_one_and_a_half_percent_are_too_little_to_start_sharing_and_too_much_to_
     assert compared(50.0, 53.0, 50.0, 53.0, *alternating)[0].on
 
 
-@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.6), (8.0, 1.2), (16.0, 5.4)])
-def test_growth_doubles_after_eight_seconds_without_a_refusal_and_then_quickens(age, grown):
+@pytest.mark.parametrize(("age", "grown"), [(0.0, 0.6), (10.0, 1.2), (20.0, 5.4)])
+def test_growth_doubles_after_ten_seconds_without_a_refusal_and_then_quickens(age, grown):
     assert SharingDetector().grown(100.0, 1.0, age, window=0.0) == pytest.approx(100.0 + grown)
 
 

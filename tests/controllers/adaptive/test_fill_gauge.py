@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.controllers.adaptive.call_history import CallHistory
 from headgate.controllers.adaptive.fill_gauge import KEPT, TARGET, FillGauge
 from headgate.core.decision import NEVER
-from headgate.core.policy import Ticket
+from headgate.core.policy import LongTicket, Ticket
 from headgate.core.signal import Limit
 from headgate.mock.quota import FixedWindow, TokenBucket
 from headgate.units import Rate
@@ -79,7 +79,7 @@ def test_a_bucket_that_stays_full_refills_by_no_less_than_was_let_in_and_is_trie
 
 
 @pytest.mark.parametrize("share", [0.7, 0.95, 1.0])
-@pytest.mark.parametrize("limit", [4, 20, 123])
+@pytest.mark.parametrize("limit", [6, 20, 123])
 def test_a_window_that_turns_is_not_taken_for_a_bucket(limit, share):
     history, gauge = CallHistory(), FillGauge()
     server = FixedWindow(Rate(float(limit), 1.0))
@@ -125,6 +125,31 @@ def test_a_bucket_that_is_followed_is_used_in_full_and_refuses_nothing(rate, bur
     assert refused == 0
 
 
+def test_after_a_pause_it_is_full_and_the_refill_is_still_known_whatever_comes_back_first():
+    history = CallHistory()
+    gauge = read_all(FillGauge(), sent(TokenBucket(Rate(50.0), 10), evenly(60.0, 60), 10, history), history)
+    rate = gauge.rate
+    for seq, left in ((62, 7.0), (61, 9.0), (64, 5.0), (63, 6.0)):  # four calls that leave together after the pause
+        gauge.read(Ticket(None, seq, 10.0, 0), Limit(limit=10, remaining=left), history, 0.1)
+    assert gauge.rate == rate
+    assert gauge.pace(64, 10.1)[0] > rate
+
+
+def test_nothing_that_is_ever_left_tells_no_refill():
+    history, gauge = CallHistory(), FillGauge()
+    for seq in range(1, 200):
+        gauge.read(Ticket(None, seq, seq / 50.0, 0), Limit(limit=10, remaining=0.0), history, 0.1)
+        assert not gauge.is_sure
+
+
+@pytest.mark.parametrize("cost", [5, 1.5, {"requests": 2.0}])
+def test_calls_that_take_more_than_one_are_not_counted_by_it(cost):
+    history = CallHistory()
+    gauge = read_all(FillGauge(), sent(TokenBucket(Rate(50.0), 10), evenly(60.0, 60), 10, history), history)
+    gauge.read(LongTicket(None, 61, 1.1, 0, cost, 0.0), Limit(limit=10, remaining=3.0), history, 0.1)
+    assert not gauge.is_sure
+
+
 def test_another_limit_a_clock_that_goes_back_and_a_bucket_of_two_begin_again():
     history = CallHistory()
     answers = sent(TokenBucket(Rate(50.0), 10), evenly(60.0, 60), 10, history)
@@ -143,7 +168,7 @@ def test_another_limit_a_clock_that_goes_back_and_a_bucket_of_two_begin_again():
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 500), st.floats(0.0, 100.0), st.floats(0.0, 30.0), st.sampled_from([1.0, 3.0, 20.0])),
+        st.tuples(st.integers(1, 500), st.floats(0.0, 100.0), st.floats(0.0, 30.0), st.sampled_from([1.0, 5.0, 20.0])),
         max_size=150,
     )
 )

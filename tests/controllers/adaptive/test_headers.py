@@ -152,17 +152,28 @@ def test_a_small_limit_is_followed_only_once_it_counts_down():
     assert law.pace(13, SendLog(), 103.0)[0] == pytest.approx((9 + EARLY) / 47, rel=0.01)
 
 
-def test_a_small_bucket_is_followed_once_its_refill_is_measured():
-    law, led = HeaderModel(), []
-    for n in range(30):
-        heard(law, 10, 5, 30, 60, seq=10 + n, now=100.1 + 2.0 * n)
+def every_two_seconds(law, levels):
+    """Answers of a bucket of ten, one every two seconds, by what they say is left."""
+    led = []
+    for n, left in enumerate(levels):
+        heard(law, 10, left, 30, 60, seq=10 + n, now=100.1 + 2.0 * n)
         led.append(law.leads)
-    assert 14 <= led.index(True) <= 20
-    assert all(led[20:])
-    assert law.told_rate == pytest.approx(0.5)
-    assert law.steers(0, 170.0)
-    law.mute(170.0)
+    return led
+
+
+def test_a_small_bucket_is_followed_once_it_was_full_and_its_refill_is_measured():
+    law = HeaderModel()
+    led = every_two_seconds(law, [9] * 8 + [8, 7, 6, 5] * 2 + [5] * 30)
+    assert 20 <= led.index(True) <= 32
+    assert all(led[32:])
+    assert law.told_rate == pytest.approx(0.5, rel=0.1)
+    assert law.steers(0, 205.0)
+    law.mute(205.0)
     assert not law.is_gauged
+
+
+def test_a_small_limit_that_was_never_full_may_be_of_a_log_and_is_not_followed():
+    assert not any(every_two_seconds(HeaderModel(), [5] * 60))
 
 
 def test_a_few_calls_in_a_second_are_heard_but_not_followed():

@@ -7,6 +7,10 @@ from statistics import median
 
 import pytest
 
+from headgate.controllers.adaptive.call_history import CallHistory
+from headgate.controllers.adaptive.pace_curve import PaceCurve
+from headgate.controllers.adaptive.turn_fit import TurnFit
+from headgate.controllers.adaptive.window import Block
 from headgate.lab.experiment import run
 from headgate.lab.measures import BIN
 from headgate.lab.scenario import Budget, Limit, Scenario
@@ -97,6 +101,32 @@ def test_processes_that_came_when_the_bucket_was_empty_get_their_share():
     """Mostly: blind to each other, one of four still stays small for minutes in about a run of three."""
     runs = [run(named("share4"), "adaptive", seed).per_process_late for seed in range(5)]
     assert median(min(late) / max(late) for late in runs) >= 0.4
+
+
+def test_a_log_with_headers_that_processes_share_is_not_paced_as_a_bucket():
+    """What comes back of it is what was sent: a bucket's level, held at two fifths, left two fifths of it unused."""
+    scenario = Scenario(
+        name="shared log with headers",
+        horizon=180.0,
+        budgets=(Budget(limits=(Limit(algorithm="log", rate=Rate(12.0, 1.0)),)),),
+        headers="ratelimit",
+        retry_after="exact",
+        processes=2,
+    )
+    assert sum(run(scenario, "adaptive", 0).admitted_per_bin) >= 0.75 * 12 * 180
+
+
+def test_a_log_taken_for_a_window_that_has_just_turned_does_not_stop_everything():
+    """A refusal right after the turn of a window that was none made the quota next to nothing, for good."""
+    turn_fit, block, curve = TurnFit(), Block(began_at=61.0, began_seq=101, odd=True), PaceCurve(quota=1.75)
+    block.window_phase.know(60.0, 0.5, 60.0)
+    curve.window, block.refused_at, block.probe_at = 60.0, 119.5, 120.4
+    history = CallHistory()
+    for seq in range(1, 102):
+        history.sends.mark(0.6 * seq, seq)
+    turn_fit.resumed(block, history, curve)
+    assert curve.quota == 1.75
+    assert not block.window_phase.known
 
 
 def test_a_log_that_falls_below_where_a_search_begins_is_found_again():

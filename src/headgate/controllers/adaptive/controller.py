@@ -165,7 +165,7 @@ class Adaptive(Controller):
         self.answered_at = now
         if signal.limits:
             models = self.models or self._new_models(now)
-            models.read_headers(ticket, signal.limits, signal.outcome is OK, now)
+            models.read_headers(ticket, signal.limits, now)
             self._publish(models, ticket.gate.seq, ticket.depth, now)
         if signal.outcome is not OK:
             return self._not_served(ticket, signal, latency, now)

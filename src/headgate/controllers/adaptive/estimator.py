@@ -45,6 +45,9 @@ FIRST_DEPTH = 0.3
 FALLEN = 0.85
 """A measurement below this share of what was known is no accident of a silence."""
 
+SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
+"""More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
+
 TOWARDS_LOW = 0.3
 """How far a refusal at rest moves what was known to the low end of the interval."""
 
@@ -131,6 +134,11 @@ class QuotaEstimator(Storable):
     def surely_accrued(self, until: float) -> float:
         """The same, without what nothing has shown yet to be made up for."""
         return self.accrued(until) - (min(self.silence, self.depth) if self.depth == FIRST_DEPTH else 0.0)
+
+    def catch_up(self, quota: float, history: CallHistory, now: float) -> float:
+        """Calls a second to send beyond the pace where more has surely accrued than was sent."""
+        behind = quota * self.surely_accrued(now) - self.calls(history, history.sends.seq_at(now)) - SLACK
+        return max(0.0, min(CATCH_UP * quota, behind / WITHIN))
 
     def is_exact(self, accepted: float, sent_at: float, pace: float) -> bool:
         """Whether as much was let in as the last time though the pace that was refused is another: so it is the quota.

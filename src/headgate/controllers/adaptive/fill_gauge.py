@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...core.decision import NEVER
-from ...core.policy import Ticket
+from ...core.policy import Ticket, requests_of
 from ...core.signal import Limit
 from .call_history import CallHistory
 
-LEAST_LIMIT, NEARLY_FULL, LEAST_NEARLY_FULL = 3.0, 0.25, 1.0
-"""Calls that a bucket must hold for its level to tell anything in whole numbers; and the share of them, and calls, that
-may be missing of one that is full, or was a moment ago."""
+LEAST_LIMIT, NEARLY_FULL = 5.0, 0.75
+"""Calls that a bucket must hold for its level to tell enough in whole numbers; and the share of them from which on it
+may be full, or was a moment ago."""
 
 KEPT = 24
 """Answers of each kind that are remembered, evenly over the memory."""
@@ -48,8 +48,9 @@ SLOWEST, ON_THE_WAY, LEAST_RISE, MOST_RISE = 0.7, 1.0, 0.02, 0.25
 """How far below the refill the pace goes at least; and above it while the bucket stays full: so that the calls that are
 on their way when it no longer is exceed the refill by about what it holds, within these shares."""
 
-PATIENCE = 8.0
-"""Calls for whose time it is believed without an answer."""
+PATIENCE, LONGEST_PATIENCE, PAUSE = 8.0, 60.0, 1.0
+"""Calls for whose time it is believed without an answer, and seconds at most; and the seconds beyond those in which it
+fills up, after which it is full again."""
 
 LONGEST_HOLD = 1.0
 """Seconds to wait at most for a call to come in, and the time of two."""
@@ -80,7 +81,7 @@ class FillGauge:
     @property
     def patience(self) -> float:
         """Seconds without an answer for which it is believed."""
-        return PATIENCE / self.rate if self.rate else 0.0
+        return min(PATIENCE / self.rate, LONGEST_PATIENCE) if self.rate else 0.0
 
     def forget(self) -> None:
         self.rate = 0.0
@@ -88,15 +89,17 @@ class FillGauge:
 
     def read(self, ticket: Ticket, told: Limit, history: CallHistory, latency: float) -> None:
         """An answer says how many calls were left after its own."""
-        limit, left = told.limit or 0.0, max(told.remaining or 0.0, 0.0)
-        if limit != self.limit or (
-            self.levels and (ticket.seq > self.levels[-1].seq) != (ticket.sent_at >= self.levels[-1].at)
-        ):
+        limit, left, levels = told.limit or 0.0, max(told.remaining or 0.0, 0.0), self.levels
+        went_back = bool(levels) and (ticket.seq - levels[-1].seq) * (ticket.sent_at - levels[-1].at) < 0.0
+        if limit != self.limit or went_back or requests_of(ticket.cost) != 1.0:
             self.limit = limit
-            self.forget()  # another bucket, or a clock that went back
-        if limit < LEAST_LIMIT:
+            self.forget()  # another bucket, a clock that went back, or calls that take more or less than one
+        if limit < LEAST_LIMIT or requests_of(ticket.cost) != 1.0:
             return
-        self.latency, is_full = latency, left >= max(1.0, limit - max(LEAST_NEARLY_FULL, NEARLY_FULL * limit))
+        paused = bool(levels) and self.rate > 0.0 and ticket.sent_at - levels[-1].at > PAUSE + limit / self.rate
+        if paused:
+            levels.clear()
+        self.latency, is_full = latency, paused or left >= NEARLY_FULL * limit
         level = Level(ticket.seq, ticket.sent_at, min(left + 0.5, limit - 1.0), is_full)
         if self._keep(level):
             self._measure(history)
@@ -137,6 +140,9 @@ class FillGauge:
             return
         if last.is_full:  # no less came in than was let in
             self.rate = max(self.rate, calls / span) if self.rate else 0.0
+            return
+        if all(level.left < 1.0 for level in levels[start:]):  # nothing tells whether it is a bucket at all
+            self.rate = 0.0
             return
         if not self.rate and len(between) + 2 < FEWEST_LEVELS:
             return

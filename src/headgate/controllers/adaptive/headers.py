@@ -30,23 +30,16 @@ from .fill_gauge import FillGauge
 from .rate_search import LONG_FLOOR
 from .state import Storable
 
-MUTED = 120.0
-"""Seconds that headers which proved wrong are left alone."""
-
-PATIENCE = 5.0
-"""Refusals under a header's pace before it is wrong; each answer forgives one percent."""
-
-PLENTY = 0.5
-"""With this share of the limit left, a refusal for seconds is not the header's."""
+MUTED, PATIENCE, PLENTY = 120.0, 5.0, 0.5
+"""Seconds that headers which proved wrong are left alone: after so many refusals under their pace, of which each answer
+forgives one percent; or one for seconds with this share of the limit left, which is not the header's."""
 
 SMALLEST_LIMIT = 20.0
 """Below this, whole calls are too coarse to steer by."""
 
-LONGEST_SPREAD = 3600.0
-"""Seconds: a longer window (a day's) is not spread over, it only stops us when it is empty."""
-
-LONGEST_BELIEF = 60.0
-"""Seconds to wait for an empty budget before one call asks again."""
+LONGEST_SPREAD, LONGEST_BELIEF = 3600.0, 60.0
+"""Seconds: a longer window (a day's) is not spread over, it only stops us when it is empty; and to wait for an empty
+budget before one call asks again."""
 
 SHORT = 5.0
 """Seconds below which a window cannot be told from a bucket by its reset, which is in whole seconds."""
@@ -54,11 +47,9 @@ SHORT = 5.0
 COARSE = 1.0, 0.02
 """Rounding of what a bucket says: seconds of its reset, and the share of its limit that remaining may be off."""
 
-TARGET = 0.35
-"""The fill level at which to settle in a bucket: high enough for several clients that do not know of each other."""
-
-TOKEN_TARGET = 0.05
-"""The same in a bucket of tokens: they are many, and a minute's worth of them is not left unused."""
+TARGET, TOKEN_TARGET = 0.35, 0.05
+"""The fill level at which to settle in a bucket: high enough for several clients that do not know of each other. In one
+of tokens it is low: they are many, and a minute's worth of them is not left unused."""
 
 EVEN = 1.05
 """How many times a bucket's refill the pace is at most where bursts are refused."""
@@ -69,11 +60,9 @@ SURELY_LOG, LOG_LEARNING = 0.8, 2.0
 JITTER = 0.25, 0.002
 """How much closer together calls may come in than they were sent: shares of a round trip and of the window."""
 
-FRESH = 0.95
-"""A window whose reset is further away than this share of it has just begun; a log may say so at any time."""
-
-EARLY = 0.5
-"""So many calls more than are left are spread over a window, so that the last one is not late for it."""
+FRESH, EARLY = 0.95, 0.5
+"""A window whose reset is further away than this share of it has just begun; a log may say so at any time. So many
+calls more than are left are spread over a window, so that the last one is not late for it."""
 
 JUMP, ROUNDED, LEAST_LEFT = 0.4, 0.9, 0.1
 """A short one refills in a jump if so much more of its limit is back than a bucket refills meanwhile. Its window may be
@@ -106,7 +95,6 @@ class HeaderReading(NamedTuple):
     trip: float
     """Seconds that a refusal takes to come back."""
     now: float
-    served: bool = True
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -204,14 +192,9 @@ class HeaderModel(Storable):
 
     def _counts_places(self, told: Limit, ticket: Ticket) -> bool:
         """Whether what is used are the calls in flight: it has no window, and never takes long to come back."""
-        used = (told.limit or 0.0) - (told.remaining or 0.0)
-        depth = ticket.depth + 1.0
-        if (
-            told.window is None
-            and not told.reset
-            and 0.0 < used <= depth + ticket.depth // CROSSED
-            and depth <= 3.0 * used + 2.0
-        ):
+        used, depth = (told.limit or 0.0) - (told.remaining or 0.0), ticket.depth + 1.0
+        fits = 0.0 < used <= depth + ticket.depth // CROSSED and depth <= 3.0 * used + 2.0
+        if fits and told.window is None and not told.reset:
             self.places = min(self.places + 1, 2 * PLACES)
         else:
             self.places = max(0, self.places - 2)
@@ -233,8 +216,7 @@ class HeaderModel(Storable):
         return by_call if self.sway > 0.0 else by_answer
 
     def _follow(self, told: Limit, reading: HeaderReading) -> bool:
-        _, ticket, history, usual_latency, trip, now, _ = reading
-        sends = history.sends
+        _, ticket, history, usual_latency, trip, now = reading
         limit, remaining, reset = told.limit or 0.0, max(told.remaining or 0.0, 0.0), max(told.reset or 0.0, 0.0)
         first, self.trip = not self.seq, trip
         passed, self.sent_at = max(0.0, ticket.sent_at - self.sent_at), ticket.sent_at
@@ -258,7 +240,7 @@ class HeaderModel(Storable):
                 shortest = max(window - ROUNDED, LEAST_LEFT * window)
                 jumped = remaining - self.remaining > 1.0 + limit * (JUMP + passed / shortest)
                 self.jumps = min(3.0, self.jumps + 1.0) if jumped else max(0.0, self.jumps - 0.5 * passed / window)
-        spent = ticket.seq - sends.seq_at(ticket.sent_at - window)
+        spent = ticket.seq - history.sends.seq_at(ticket.sent_at - window)
         self.full = self.full + 1 if remaining >= limit - 1.0 > 0.0 else 0
         self.doubted = max(0, self.doubted - 1)
         self.spent = self.spent + (1 if passed < trip else SPENT) if remaining < 1.0 else 0
@@ -319,9 +301,8 @@ class HeaderModel(Storable):
     @property
     def is_gauged(self) -> bool:
         """Whether it is a bucket whose headers do not tell how fast it refills, but how much is left."""
-        return (
-            self.gauge.is_sure and self._is_bucket and self.jumps < 1.0 and (self.late or self.limit < SMALLEST_LIMIT)
-        )
+        is_untold = self.late or self.limit < SMALLEST_LIMIT
+        return self.gauge.is_sure and is_untold and self.refills and self._is_bucket and self.jumps < 1.0
 
     @property
     def is_full(self) -> bool:
@@ -350,7 +331,8 @@ class HeaderModel(Storable):
         limit, window = self.limit, self.window
         remaining, left = self.remaining - (seq - self.seq), self.reset_at - now
         if self.is_gauged:
-            return self.gauge.pace(seq, now)
+            pace, none_before = self.gauge.pace(seq, now)
+            return self._at_least(pace), none_before
         if self.is_log > SURELY_LOG:  # it never fills up by waiting: what is left unused is lost
             full_until = log.instant_of(seq + 1 - limit) + self._loosened
             return self._even_pace(now), NEVER if remaining >= 1.0 else full_until

@@ -178,11 +178,11 @@ class LimitModels(Storable):
         search.pace = pace
         return empty_until
 
-    def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], served: bool, now: float) -> None:
+    def read_headers(self, ticket: Ticket, limits: tuple[Limit, ...], now: float) -> None:
         headers, search, led = self.header_model, self.search, self.told.steered
         if self.token_model is None and any(limit.dimension == CALLS_BY_TOKENS for limit in limits):
             self.token_model = HeaderModel.of_tokens()
-        reading = HeaderReading(limits, ticket, search.history, self.latency_model.mean, search.trip, now, served)
+        reading = HeaderReading(limits, ticket, search.history, self.latency_model.mean, search.trip, now)
         is_useful = headers.read(reading)
         if not (is_useful and headers.leads):
             headers.steered = False
@@ -299,7 +299,7 @@ class LimitModels(Storable):
         """A model that led is left: go on from what got through recently, or search where nothing was measured yet."""
         search = self.search
         if search.phase is not Phase.BLOCK:
-            lately = search.history.lately(search.pace, now)
+            lately = max(search.history.lately(search.pace, now), self.told.gauge.rate)
             if search.phase is Phase.START and why is not Step.HEADERS_WRONG:
                 search.pace, search.cut_seq = max(lately, min(search.pace, search.initial)), latest
             else:

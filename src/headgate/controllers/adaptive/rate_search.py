@@ -9,7 +9,6 @@
     any --three refused in a row (one, in step with a long window), or told to wait for seconds--> BLOCK
     BLOCK --a probe is let in--> CRUISE, or START again     hold and probe; a long block tells a window or a penalty
 
-Where as much was let in before every refusal, the server keeps a log (window_fit.py), which tells its quota exactly.
 One episode, one cut: refusals of calls sent before the last cut say nothing new. Each is judged by when it was sent.
 """
 
@@ -37,14 +36,9 @@ LEAST_RESTART, MOST_RESTARTS, DOUBTS, ECHOES = 0.25, 12, 3, 3
 """The share of the initial pace to start over with, halved so many times at most, when blocks have taught nothing, so
 often in a row; and refusals in one window that are the same news."""
 
-SLACK, CATCH_UP, WITHIN = 3.0, 0.1, 3.0
-"""More calls than this behind what the quota accrued: catch up, by a tenth of the quota at most, in so many seconds."""
-
-AFTER_BLOCK, SHORT_BLOCK = 4.0, 2.0
-"""Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search."""
-
-SILENT = 0.25
-"""The share of the time between two refusals that may be silence if what was let in is to tell what accrued."""
+AFTER_BLOCK, SHORT_BLOCK, SILENT = 4.0, 2.0, 0.25
+"""Calls to search on with in the time of a block; a first one of fewer seconds may be a bucket's and ends no search.
+The share of the time between two refusals that may be silence if what was let in is to tell what accrued."""
 
 SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 """Slots to let pass, so that the pipe drains."""
@@ -152,10 +146,7 @@ class RateSearch(Storable):
                 self._climb(now)
             return
         if estimator.started and not curve.rough and not curve.log:
-            calls = estimator.calls(self.history, self.history.sends.seq_at(now))
-            behind = curve.quota * estimator.surely_accrued(now) - calls - SLACK
-            if behind > 0.0:
-                self.pace += min(CATCH_UP * curve.quota, behind / WITHIN)
+            self.pace += estimator.catch_up(curve.quota, self.history, now)
         if curve.age >= curve.period:
             self.look(now, seq)
 
@@ -231,8 +222,8 @@ class RateSearch(Storable):
         refused = self.history.refusals.between(self.cut_seq, latest)
         if not is_crowd(refused, sent) or self.estimator.counts_tokens:
             return 0.0
-        since = self.history.sends.instant_of(self.cut_seq)
-        fell_to = self.burst.cut_again(self.pace, refused, sent, ticket.sent_at - since)
+        seconds = ticket.sent_at - self.history.sends.instant_of(self.cut_seq)
+        fell_to = self.burst.cut_again(self.pace, refused, sent, seconds)
         self.curve.guess(self.pace if self.curve.sharing.on else fell_to, self.pace)  # others came, and yield too
         self.estimator.restart(ticket.seq, ticket.sent_at)
         self.cruise_from(latest)
@@ -275,9 +266,9 @@ class RateSearch(Storable):
         if measured is not None or not (steady and estimator.started):  # else what was let in counts for the next one
             estimator.restart(seq, sent_at)
         self.cruise_from(latest)
-        found = {"calls": calls, "span": span, "silence": silence, "measured": measured is not None}
+        found = {"calls": calls, "span": span, "silence": silence, "measured": measured is not None, "pace": pace}
         made = {"quota": curve.quota, "rough": curve.rough, "shared": curve.sharing.on, "new_pace": self.pace}
-        self.trace.note(now, Step.CUT, pace=pace, **found, **made)
+        self.trace.note(now, Step.CUT, **found, **made)
         return SKIP_AFTER_CUT
 
     def _follow_log(self, ticket: Ticket, accrued: float, now: float) -> bool:
@@ -364,11 +355,12 @@ class RateSearch(Storable):
         self.probe_until = NEVER
         self.trace.note(now, Step.RESUMED, blocked_for=block.length)
         let_in = Count.before(self.history, block.probe_seq, block.probe_at, False)
-        if self.window_fit.resumed(let_in, block.holds, self.curve):
-            self.cruise_from(latest)
-        elif block.is_lesson(self.history.accepted):
+        known_log = self.window_fit.resumed(let_in, block.holds, self.curve)
+        if not known_log and block.is_lesson(self.history.accepted):
             self._learn_window(latest, now)
-        elif self.resume_as is Phase.START:  # up again from well below, and from a refusal to measure from
+        elif (
+            self.resume_as is Phase.START and not known_log
+        ):  # up again from well below, and from a refusal to measure from
             self.phase, self.cut_seq = Phase.START, latest
             if block.holds:
                 self.pace = min(self.pace, AFTER_BLOCK / block.length)
@@ -403,6 +395,5 @@ class RateSearch(Storable):
         self._note_window(block.length, now)
 
     def _note_window(self, blocked_for: float, now: float) -> None:
-        curve = self.curve
-        learned = {"window": curve.window, "penalty": curve.penalty, "quota": curve.quota, "blocked_for": blocked_for}
-        self.trace.note(now, Step.LEARNED_WINDOW, **learned)
+        learned = {name: getattr(self.curve, name) for name in ("window", "penalty", "quota")}
+        self.trace.note(now, Step.LEARNED_WINDOW, **learned, blocked_for=blocked_for)

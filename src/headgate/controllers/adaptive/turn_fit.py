@@ -25,8 +25,8 @@ from .window import USUAL_LENGTHS, Block, WindowPhase
 FEWEST, SURELY = 3, 9.0
 """Counts that must agree, and how unlikely that must be by chance, as a logarithm: 1 in 8,000."""
 
-FEWEST_CALLS = 3.0
-"""Calls below which a count tells nothing."""
+FEWEST_CALLS, COLLAPSED = 3.0, 0.1
+"""Calls below which a count tells nothing, and the share of the quota."""
 
 SAME, CALLS = 0.02, 1.0
 """Counts are the same within this share, or so many calls."""
@@ -189,12 +189,18 @@ class TurnFit:
             self._give_up(block.window_phase, curve)
 
     def resumed(self, block: Block, history: CallHistory, curve: PaceCurve) -> None:
-        """A call gets in again: has the window turned when it should? One that refused and was not full has fallen."""
+        """A call gets in again: has the window turned when it should? One that refused and was not full has fallen.
+
+        One that refused when next to nothing had been let in since its turn was none.
+        """
         phase = block.window_phase
         if phase.sure and not phase.turned(block.refused_at, block.probe_at):
             self._give_up(phase, curve)
         elif block.odd and (quota := phase.quota(block.began_seq, block.began_at, history, None)):
-            curve.learn(quota, False)
+            if quota * phase.spacing < FEWEST_CALLS or quota < COLLAPSED * curve.quota:
+                self._give_up(phase, curve)
+            else:
+                curve.learn(quota, False)
 
     def _give_up(self, phase: WindowPhase, curve: PaceCurve) -> None:
         """It does not turn at these times, or not it alone refuses."""

@@ -15,6 +15,7 @@ from headgate.controllers.adaptive.pace_curve import (
     MOST_SLOW,
     PENALTY_BUDGET,
     SEARCH_BUDGET,
+    SETTLED_LATER,
     SHORTEST_PERIOD,
     SLOW_SEARCH_BUDGET,
     PaceCurve,
@@ -130,7 +131,11 @@ def test_once_measurements_agree_looks_cost_what_the_budget_allows_and_less_wher
 def test_where_too_many_were_refused_so_far_the_looks_at_a_slow_quota_wait():
     usual, overspent, fast = measured(1.0, times=20), measured(1.0, times=20), measured(50.0, times=20)
     overspent.overspent = fast.overspent = True
-    assert sum(periods(overspent, 100)) == pytest.approx(LATER * sum(periods(usual, 100)), rel=0.02)
+    assert sum(periods(overspent, 100)) == pytest.approx(SETTLED_LATER * sum(periods(usual, 100)), rel=0.02)
+    unsettled = measured(1.0, times=20)
+    before, unsettled.overspent, unsettled.exact = unsettled.period, True, 0
+    unsettled.learn(1.05, False)
+    assert unsettled.period == pytest.approx(LATER * before / 1.05, rel=0.3)
     assert sum(periods(fast, 100)) == pytest.approx(sum(periods(measured(50.0, times=20), 100)), rel=0.02)
 
 

@@ -299,7 +299,8 @@ class LimitModels(Storable):
         """A model that led is left: go on from what got through recently, or search where nothing was measured yet."""
         search = self.search
         if search.phase is not Phase.BLOCK:
-            lately = max(search.history.lately(search.pace, now), self.told.gauge.rate)
+            gauged = self.told.told_rate if self.told.is_gauged else 0.0
+            lately = max(search.history.lately(search.pace, now), gauged)
             if search.phase is Phase.START and why is not Step.HEADERS_WRONG:
                 search.pace, search.cut_seq = max(lately, min(search.pace, search.initial)), latest
             else:

@@ -56,8 +56,9 @@ RARELY, SLOW_BUDGET = 100.0, 0.01
 """Seconds between two looks at most, as long as that costs no more than this share: a raised quota that goes unnoticed
 for long costs far more than refusals that are few an hour."""
 
-SPENT, LATER = 0.0085, 1.3
-"""Where more than this share of all calls was refused so far, looks are so many times as far apart."""
+SPENT, LATER, SETTLED_LATER = 0.0085, 1.3, 1.8
+"""Where more than this share of all calls was refused so far, looks at slow quotas are so many times as far apart; more
+where the last measurements were the same number."""
 
 SEARCH_BUDGET, SLOW_SEARCH_BUDGET, FEW_A_SECOND = 0.03, 0.02, 3.0
 """The budget while measurements still move; and below so many calls a second, where there are few in all."""
@@ -212,7 +213,8 @@ class PaceCurve(Storable):
             self._compare_with_highest()
             period = self._affordable() if self.exact >= SETTLED and not self.window else self.period * 1.6
         period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
-        period *= LATER if self.overspent and not rough and self.quota < FEW_A_SECOND else 1.0
+        is_slow = self.quota < FEW_A_SECOND and not rough
+        period *= (SETTLED_LATER if self.exact >= SETTLED else LATER) if self.overspent and is_slow else 1.0
         self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
 
     def learn_log(self, length: float, calls: float, strict: bool) -> None:

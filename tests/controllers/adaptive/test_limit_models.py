@@ -14,6 +14,7 @@ from headgate.controllers.adaptive.call_history import MARKS, RUNS, RefusalLog, 
 from headgate.controllers.adaptive.latency_model import LatencyModel
 from headgate.controllers.adaptive.limit_models import LimitModels
 from headgate.controllers.adaptive.rate_search import RateSearch
+from headgate.controllers.adaptive.state import Phase
 from headgate.core.policy import Ticket
 
 pytestmark = pytest.mark.no_cover
@@ -286,3 +287,20 @@ def test_a_shallow_depth_tells_only_once_the_calls_before_the_last_cut_are_gone(
     models.search.cruise_from(100)
     models.refused(Ticket(SimpleNamespace(seq=seq), seq, 1.0, 5), 0.05, 0.0, 5, 1.05)
     assert models.concurrency.depths == suspected
+
+
+# -- headers that stop ----------------------------------------------------------------------------
+
+
+def test_a_bucket_that_was_gauged_is_not_forgotten_when_its_headers_stop_because_nothing_is_sent():
+    models = LimitModels(search=RateSearch.start(2.0, 2.0))
+    models.search.phase = Phase.CRUISE
+    models.search.history.sends.mark(0.0, 1)
+    models.search.history.sends.mark(100.0, 10)
+    headers = models.header_model
+    headers.seq, headers.limit, headers.window, headers.counts_down = 10, 10.0, 1.0, 0.0
+    headers.refills = headers.steered = True
+    headers.gauge.rate = 20.0
+    models.verdict(10, 0, 200.0)
+    assert not headers.steered
+    assert models.search.curve.quota == 20.0

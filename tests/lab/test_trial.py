@@ -35,14 +35,14 @@ def run_trial(plan, *, calls, workers, stop_after=None, secrets=("any",)):
 
 @pytest.mark.no_cover
 def test_every_item_is_done_once_through_429s_and_an_outage():
-    plan = MockPlan(rate=Rate(40.0), burst=12, latency=0.005, outages=(Outage(0.3, 0.3),))
-    trial, truth = run_trial(plan, calls=80, workers=20)
+    plan = MockPlan(rate=Rate(40.0), burst=12, latency=0.005, outages=(Outage(1.5, 0.3),))
+    trial, truth = run_trial(plan, calls=120, workers=20)
     assert trial.statuses[429] > 0
     assert trial.statuses[503] > 0
-    assert sorted(trial.times_done.elements()) == list(range(80))
-    assert (truth["ids_done"], truth["ids_done_twice"]) == (80, 0)
+    assert sorted(trial.times_done.elements()) == list(range(120))
+    assert (truth["ids_done"], truth["ids_done_twice"]) == (120, 0)
     assert judge(trial, plan, truth).is_sound
-    assert trial.samples[-1].done == 80
+    assert trial.samples[-1].done == 120
     assert trial.samples[-1].learned > 0
 
 

@@ -76,6 +76,23 @@ def test_as_much_at_another_pace_is_exact_and_at_the_same_pace_or_with_a_silence
     assert not estimator.is_exact(44.0, 20.0, pace=5.5)
 
 
+def test_as_much_three_times_over_is_exact_whatever_silence_it_holds():
+    estimator = meter_from(10.0)
+    estimator.silence = 5.0
+    assert not estimator.is_exact(40.0, 20.0, pace=8.0)
+    assert not estimator.is_exact(40.2, 20.0, pace=7.0)
+    assert estimator.is_exact(39.9, 20.0, pace=6.0)
+
+
+def test_a_silence_is_doubtful_until_something_has_shown_what_it_is_worth():
+    estimator = meter_from(10.0)
+    assert not estimator.is_doubtful(20.0)
+    estimator.silence = 5.0
+    assert estimator.is_doubtful(20.0)
+    estimator.depth = 0.5
+    assert not estimator.is_doubtful(20.0)
+
+
 def test_a_silence_that_was_all_made_up_for_teaches_how_deep_the_server_is():
     estimator = meter_from(silence=2.0)
     estimator.quota(499.5, 20.0, 50.0, True)

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.controllers.adaptive.call_history import CallHistory
 from headgate.controllers.adaptive.estimator import Burst, QuotaEstimator
-from headgate.controllers.adaptive.judgement import FEW_TELL, Refused, judge
+from headgate.controllers.adaptive.judgement import AFTER_CLIMB, AFTER_SEARCH, AT_REST, FEW_TELL, Refused, judge
 from headgate.controllers.adaptive.pace_curve import PaceCurve
 from headgate.controllers.adaptive.state import Phase
 from headgate.controllers.adaptive.window import WindowPhase
@@ -16,13 +16,14 @@ from headgate.controllers.adaptive.window import WindowPhase
 PACE, AT = 10.0, 200.0
 
 
-def judged(phase, *, measured=None, calls=0.0, span=10.0, curve=None, burst=None, turns=None):
+def judged(phase, *, measured=None, calls=0.0, span=10.0, silence=0.0, curve=None, burst=None, turns=None):
     """A call that left at 200 s, 10 a second before it, is refused."""
     history, estimator = CallHistory(), QuotaEstimator()
     for second in range(int(AT) + 1):
         history.sends.mark(float(second), int(PACE * second))
     estimator.restart(0, AT - span)
-    refused = Refused(phase, PACE, measured, calls, span, int(PACE * AT), AT, 5.0, 0.05)
+    estimator.silence = silence
+    refused = Refused(phase, PACE, measured, calls, span, int(PACE * AT), AT, 5.0, 0.05, PACE)
     curve = curve or known()
     return judge(refused, curve, estimator, burst or Burst(most=inf), history, turns or WindowPhase())
 
@@ -53,6 +54,27 @@ def test_a_handful_of_calls_cuts_to_what_they_say_at_most_but_not_to_nothing(cal
 
 def test_where_refusals_are_punished_the_silence_says_nothing():
     assert judged(Phase.CRUISE, curve=known(penalty=12.0)) == (pytest.approx(9.0), False)
+
+
+@pytest.mark.parametrize(
+    ("phase", "share"), [(Phase.CRUISE, AT_REST), (Phase.PROBE, AT_REST), (Phase.START, AFTER_SEARCH)]
+)
+def test_where_each_refusal_is_waited_for_the_pace_tells_the_quota(phase, share):
+    found = judged(phase, measured=5.0, calls=20.0, span=4.0, silence=1.0, curve=known(penalty=0.9))
+    assert found == (pytest.approx(share * PACE), True)
+
+
+@pytest.mark.parametrize("other", [{"silence": 0.3}, {"curve": known(penalty=0.5), "silence": 1.0}, {"silence": 0.0}])
+def test_it_does_not_where_the_wait_is_a_small_part_or_short_for_the_pace(other):
+    _, rough = judged(
+        Phase.CRUISE, **({"measured": 9.5, "calls": 38.0, "span": 4.0, "curve": known(penalty=0.9)} | other)
+    )
+    assert not rough
+
+
+def test_nor_does_it_for_a_search_upwards_which_the_pace_bounds_from_below():
+    quota, rough = judged(Phase.CLIMB, measured=2.0, calls=20.0, span=4.0, silence=1.0, curve=known(penalty=0.9))
+    assert (quota, rough) == (pytest.approx(max(AFTER_CLIMB * PACE, quota)), True)
 
 
 def test_in_a_search_few_calls_give_their_average_and_many_the_last_moments_too():

@@ -185,11 +185,11 @@ def test_a_guess_is_looked_at_as_soon_as_the_search_budget_allows_or_after_a_few
     assert curve.period == SHORTEST_PERIOD
     curve.guess(0.5)
     assert curve.period == pytest.approx(GUESSED / 0.5)
-    curve.cost = 0.3
+    curve.cost = 0.25
     curve.guess(0.5)
-    assert curve.period == pytest.approx(0.3 / (SLOW_SEARCH_BUDGET * 0.5))
-    curve.guess(4.0)
-    assert curve.period == pytest.approx(0.3 / (SEARCH_BUDGET * 4.0))
+    assert curve.period == pytest.approx(0.25 / (SLOW_SEARCH_BUDGET * 0.5))
+    curve.guess(5.0)
+    assert curve.period == pytest.approx(0.25 / (SEARCH_BUDGET * 5.0))
 
 
 def test_a_log_that_is_known_is_looked_at_less_often():

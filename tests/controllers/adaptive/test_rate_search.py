@@ -373,7 +373,7 @@ def test_at_rest_it_may_say_so_and_after_a_guess_it_measures():
 def test_a_silence_that_the_server_asks_for_is_lost_by_as_much_as_it_is_rounded_up(told, window, before, silence):
     """Of 6 s at 50 calls a second, where a window explains it or it varies: else it may be far too much."""
     search = cruising(window=window)
-    search.pace, search.told_for = 50.0, before
+    search.pace, search.wait.blocked_for = 50.0, before
     search.hold(16.0, 10.0, told)
     assert search.estimator.silence == pytest.approx(silence)
 

@@ -167,6 +167,9 @@ class RefusalLog(Storable):
 LATELY = 3.0
 """Seconds that make "lately"; at a slow pace, the time of a dozen calls."""
 
+MOMENT, FEW = 0.2, 6.0
+"""Seconds, and calls, that make a moment."""
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CallHistory(Storable):
@@ -184,6 +187,11 @@ class CallHistory(Storable):
     def accepted_since(self, instant: float, seq: int) -> float:
         """Calls sent after an instant, up to call ``seq``, and not refused: whole ones."""
         return self.accepted_calls(floor(self.sends.seq_at(instant)), seq)
+
+    def pace_of(self, seq: int, sent_at: float, pace: float) -> float:
+        """Calls a second that were really sent when call ``seq`` was, at a pace that may have risen since."""
+        span = max(MOMENT, FEW / pace)
+        return min(pace, (seq - self.sends.seq_at(sent_at - span)) / span)
 
     def lately(self, pace: float, now: float) -> float:
         """Calls a second that were let in during the last seconds."""

@@ -52,14 +52,14 @@ TOWARDS_LOW = 0.3
 """How far a refusal at rest moves what was known to the low end of the interval."""
 
 
-REPEATED, MOVED, SILENT = 0.015, 0.03, 0.1
-"""Averages closer than the first share are the same; paces further apart than the second are not. A silence of more
-than the third share of the time tells nothing."""
+REPEATED, MOVED, SILENT, TWICE = 0.02, 0.03, 0.1, 2
+"""Averages closer than the first share are the same; paces further apart than the second are not. With a silence of
+more than the third share of the time, it takes so many."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QuotaEstimator(Storable):
-    added = 4
+    added = 5
 
     depth: float = FIRST_DEPTH
     """Seconds of silence that the server makes up for."""
@@ -76,6 +76,8 @@ class QuotaEstimator(Storable):
     """Calls a second let in from the last refusal but one to the last; 0 before two of them."""
     refused_pace: float = 0.0
     """The pace at which the last one was sent."""
+    repeats: int = 0
+    """Times in a row that the average was the same."""
 
     def load_state(self, state: tuple[Any, ...]) -> None:
         sizes_at = self.stored.index("sizes")
@@ -148,7 +150,12 @@ class QuotaEstimator(Storable):
         average, before, pace_before = accepted / self.span(sent_at), self.average, self.refused_pace
         self.average, self.refused_pace = average, pace
         is_repeated = abs(average - before) < REPEATED * before and abs(pace - pace_before) > MOVED * pace_before
-        return is_repeated and self.silence < SILENT * self.span(sent_at)
+        self.repeats = self.repeats + 1 if is_repeated else 0
+        return is_repeated and (self.repeats >= TWICE or self.silence < SILENT * self.span(sent_at))
+
+    def is_doubtful(self, sent_at: float) -> bool:
+        """Whether much of the time was a silence, and nothing has shown yet whether it is made up for."""
+        return self.depth == FIRST_DEPTH and self.silence > SILENT * self.span(sent_at)
 
     def most(self, accepted: float, sent_at: float) -> float:
         """What the quota may be at most though too few calls were let in to measure it: a call more would have been.

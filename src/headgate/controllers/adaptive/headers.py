@@ -27,8 +27,8 @@ from ...core.policy import Ticket
 from ...core.signal import CALLS_BY_TOKENS, Limit
 from .call_history import CallHistory, SendLog
 from .fill_gauge import FillGauge
-from .rate_search import LONG_FLOOR
 from .state import Storable
+from .told_wait import LONG_FLOOR
 
 MUTED, PATIENCE, PLENTY = 120.0, 5.0, 0.5
 """Seconds that headers which proved wrong are left alone: after so many refusals under their pace, of which each answer

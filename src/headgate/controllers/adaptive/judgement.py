@@ -5,7 +5,8 @@
     PROBE      the same, leaning to where the curve ends: a look is refused on purpose
     CLIMB      what got in lately, and no less than before
 
-Where the turns of a window are known, what was let in since the last one. Where single calls are let in, the pace.
+Where the turns of a window are known, what was let in since the last one. Where single calls are let in, the pace; and
+where a server asks to wait for a second at each refusal, so that most of the time until the next one is a silence.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ LATELY, FEW = 0.4, 12.0
 
 BLURRED = 0.03
 """A measurement is blurred by how full its window was where that is more than this share of its time."""
+
+WAITED, MOSTLY = 8.0, 0.2
+"""Calls that would have been sent in the time that a server asked to wait, from which on the wait counts; and the share
+of the time between two refusals which, spent waiting, leaves only the pace to tell the quota ..."""
+
+AT_REST, AFTER_SEARCH, AFTER_CLIMB = 0.94, 0.8, 0.85
+"""... and how much of the pace that was refused."""
 
 FEW_TELL = 0.4
 """The share of the pace that a handful of calls may cut it to."""
@@ -50,6 +58,8 @@ class Refused(NamedTuple):
     sought: float
     """Seconds since the search upwards began, if one is going on."""
     trip: float
+    sent_pace: float
+    """Calls a second that were sent when it was."""
 
 
 def is_crowd(refused: float, sent: float) -> bool:
@@ -74,7 +84,7 @@ def judge(
     window_phase: WindowPhase,
 ) -> tuple[float, bool]:
     """What the quota is, in calls a second, and whether that is a rough guess."""
-    phase, pace, measured, calls, span, seq, sent_at, sought, trip = refused
+    phase, pace, measured, calls, span, seq, sent_at, sought, trip, sent_pace = refused
     before, shared = curve.sought_from or 0.0, curve.sharing.on
     is_deep = not (shared or curve.window or burst.single)
     if estimator.is_exact(calls, sent_at, pace) and is_deep and phase is Phase.CRUISE and measured:
@@ -83,6 +93,9 @@ def judge(
         burst.count(history)
     if burst.single and not curve.window and not shared:
         return burst.judge(phase, pace, curve.quota, before, curve.excess(trip))
+    waits = is_deep and curve.waits_shortly and sent_pace * curve.penalty >= WAITED
+    if waits and phase is not Phase.CLIMB and estimator.silence > MOSTLY * span:
+        return (AFTER_SEARCH if phase is Phase.START else AT_REST) * sent_pace, True
     if phase is Phase.START:
         if calls < FEW:
             return max(calls / span, before), True
@@ -97,7 +110,7 @@ def judge(
             return max(before, held), False
     if phase is Phase.CLIMB:
         lately = max(burst.rate_lately(history, seconds, pace, sent_at) for seconds in (LATELY, sought))
-        return max(before, measured or 0.0, lately), True
+        return max(before, measured or 0.0, lately, AFTER_CLIMB * sent_pace if waits else 0.0), True
     if shared and phase is Phase.CRUISE:
         return pace, False
     if measured is None:

@@ -20,8 +20,9 @@ from .call_sizes import CallSizes, tokens_of
 from .concurrency import SHALLOW, SHALLOWEST, ConcurrencyCap, Refusal, Verdict
 from .headers import PLACES, HeaderModel, HeaderReading
 from .latency_model import LatencyModel
-from .rate_search import LONG_FLOOR, SKIP_AFTER_CUT, RateSearch
+from .rate_search import SKIP_AFTER_CUT, RateSearch
 from .state import STEADY, Phase, Storable
+from .told_wait import LONG_FLOOR
 from .trace import Step
 from .window_fit import full_until
 
@@ -41,10 +42,11 @@ AGREED = 8
 """Measurements that agreed, after which a quota is not taken for a shallow cap any more: refusals at one such depth
 happen to every quota."""
 
-HELD = 0.85
-"""A cap that passed its trial at less than this share of the quota passed because it held calls back."""
+HELD, HELD_AT_MOST = 0.85, 0.7
+"""A cap that passed its trial at less than this share of the quota passed because it held calls back; and where that is
+what the quota is at most, as only the pace told it."""
 
-YOUNG, LESS = (64, 512), 0.88
+YOUNG, LESS, LESS_AT_MOST = (64, 512), 0.88, 0.72
 """Calls since a cap began from which on, and up to which, a refusal asks whether less than this share of the quota gets
 done, and a cap that has shrunk always: then calls that leave in bunches are refused, and it is no cap."""
 
@@ -125,7 +127,8 @@ class LimitModels(Storable):
         search, curve = self.search, self.search.curve
         if curve.sharing.on or (curve.rough and self.concurrency.cap > SHALLOW):
             return False
-        return search.history.lately(search.pace, now) < HELD * curve.quota
+        held = HELD_AT_MOST if curve.is_at_most else HELD
+        return search.history.lately(search.pace, now) < held * curve.quota
 
     def _gets_less_done(self, seq: int, now: float) -> bool:
         """Whether a young cap, at which nothing deeper was let in than at first, stays below the quota known before."""
@@ -136,7 +139,8 @@ class LimitModels(Storable):
         if not YOUNG[0] <= calls <= YOUNG[1] or (curve.rough and concurrency.cap > SHALLOW):
             return False
         since = search.history.sends.instant_of(concurrency.refused_since)
-        return search.history.accepted_calls(concurrency.refused_since, seq) < LESS * curve.quota * (now - since)
+        least = (LESS_AT_MOST if curve.is_at_most else LESS) * curve.quota * (now - since)
+        return search.history.accepted_calls(concurrency.refused_since, seq) < least
 
     def verdict(self, seq: int, depth: int, now: float) -> tuple[float, float, float]:
         """The pace, the instant before which nothing starts, and the calls in flight at most."""

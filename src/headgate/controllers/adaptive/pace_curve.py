@@ -52,25 +52,26 @@ where a log is known, which tells its quota exactly."""
 LOOK_COST = 1.5
 """Refusals that a look costs, before the first."""
 
-RARELY, SLOW_BUDGET = 100.0, 0.01
-"""Seconds between two looks at most, as long as that costs no more than this share: a raised quota that goes unnoticed
-for long costs far more than refusals that are few an hour."""
+RARELY, RARELY_AT_WINDOW, SLOW_BUDGET = 60.0, 100.0, 0.0085
+"""Seconds between two looks at most, and at a window, as long as they cost no more than this share: a raised quota that
+goes unnoticed for long costs far more than refusals that are few an hour."""
 
-SPENT, LATER, SETTLED_LATER = 0.0085, 1.3, 1.8
+SPENT, LATER, SETTLED_LATER = 0.0085, 1.5, 1.8
 """Where more than this share of all calls was refused so far, looks at slow quotas are so many times as far apart; more
 where the last measurements were the same number."""
 
-SEARCH_BUDGET, SLOW_SEARCH_BUDGET, FEW_A_SECOND = 0.03, 0.02, 3.0
+SEARCH_BUDGET, SLOW_SEARCH_BUDGET, FEW_A_SECOND = 0.03, 0.012, 5.0
 """The budget while measurements still move; and below so many calls a second, where there are few in all."""
 
-FELL, RETURNED, RETURN_BUDGET, RETURN_LOOKS = 0.7, 0.85, 1.6, 16
-"""A quota below the first share of what it was may come back: until it is up to the second share again, so many looks
-may cost so many times as much."""
+FELL, RETURNED, RETURN_BUDGET, RETURN_PENALTY, RETURN_LOOKS = 0.7, 0.85, 1.6, 2.0, 16
+"""A quota below the first share of what it was may come back: until it is up to the second share again, looks may cost
+so many times as much, in refusals and in penalties, for so many looks."""
 
 SHORTEST_PERIOD, SETTLED_PERIOD, LONGEST_PERIOD = 1.5, 4.5, 1200.0
 
-PENALTY_BUDGET = 0.035
-"""The share of the time that may be lost to penalties for looking."""
+PENALTY_BUDGET, SHORT_PENALTY = 0.025, 2.0
+"""The share of the time that may be lost to penalties for looking; and the seconds below which one is short, and leaves
+open whether anything accrues in it."""
 
 SWING, SLOW_SWING = 0.01, 0.03
 """How far below and above the quota the cubic starts and ends: before a quick look, and without one."""
@@ -212,7 +213,9 @@ class PaceCurve(Storable):
             self.agreed += 1
             self._compare_with_highest()
             period = self._affordable() if self.exact >= SETTLED and not self.window else self.period * 1.6
-        period = max(min(period, self._affordable()), self.window, self.penalty / PENALTY_BUDGET)
+        may_return = self.quota < FELL * self.highest and not self.window
+        rest = self.penalty / (PENALTY_BUDGET * (RETURN_PENALTY if may_return else 1.0))
+        period = max(min(period, self._affordable()), self.window, rest)
         is_slow = self.quota < FEW_A_SECOND and not rough
         period *= (SETTLED_LATER if self.exact >= SETTLED else LATER) if self.overspent and is_slow else 1.0
         self.period = min(period * self._spread(), max(LONGEST_PERIOD, self.window))
@@ -252,6 +255,16 @@ class PaceCurve(Storable):
         else:
             self.slow_next = 2
 
+    @property
+    def waits_shortly(self) -> bool:
+        """Whether the server asks to wait for a moment at each refusal, and how it counts is not known."""
+        return 0.0 < self.penalty < SHORT_PENALTY and not (self.window or self.log or self.sharing.on)
+
+    @property
+    def is_at_most(self) -> bool:
+        """Whether only the pace that was refused told the quota: it is that at most."""
+        return self.rough and self.waits_shortly
+
     # -- when ------------------------------------------------------------------------------------
 
     def shortest(self) -> float:
@@ -268,7 +281,8 @@ class PaceCurve(Storable):
         budget = BUDGET * min(1.0, 0.5 + 0.5 * self.quota / SLOW) * (LOG_SHARE if self.log else 1.0)
         if self.quota < FELL * self.highest and not self.window:
             budget *= RETURN_BUDGET
-        rarely = max(RARELY, max(self.cost, LOOK_COST) / (SLOW_BUDGET * self.quota))
+        rarely = RARELY_AT_WINDOW if self.window else RARELY
+        rarely = max(rarely, max(self.cost, LOOK_COST) / (SLOW_BUDGET * self.quota))
         return max(self.shortest(), SETTLED_PERIOD, min(self.cost / (budget * self.quota), rarely))
 
     def _spread(self) -> float:

@@ -21,16 +21,14 @@ from ...core.policy import Ticket
 from .call_history import CallHistory
 from .estimator import Burst, QuotaEstimator
 from .growth_probe import GRACE, GrowthProbe
-from .judgement import FEW, Refused, is_crowd, judge, shows_sharing
+from .judgement import FEW, LATELY, Refused, is_crowd, judge, shows_sharing
 from .pace_curve import QUICK, SLOWEST_QUOTA, SPENT, PaceCurve, doubled, search_doubling
 from .state import STEADY, Phase, Storable
+from .told_wait import LONG_FLOOR, ToldWait
 from .trace import Step, Trace
 from .turn_fit import TurnFit
 from .window import HANDFUL, PROBE_GRACE, Block
 from .window_fit import Count, WindowFit
-
-LONG_FLOOR, ROUNDED, FEW_CALLS = 2.0, 1.0, 4.0
-"""A Retry-After from here on is a block; it is rounded up by so many seconds; the time of so many calls explains it."""
 
 LEAST_RESTART, MOST_RESTARTS, DOUBTS, ECHOES = 0.25, 12, 3, 3
 """The share of the initial pace to start over with, halved so many times at most, when blocks have taught nothing, so
@@ -46,7 +44,7 @@ SKIP_AFTER_BLOCK, SKIP_AFTER_CUT, SKIP_WHEN_FULL = 1.0, 2.0, 3.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RateSearch(Storable):
-    not_stored = ("trace", "window_fit", "turn_fit", "told_for")
+    not_stored = ("trace", "window_fit", "turn_fit", "wait")
     added = 1
 
     block: Block
@@ -76,7 +74,7 @@ class RateSearch(Storable):
     trace: Trace = field(default_factory=Trace)
     window_fit: WindowFit = field(default_factory=WindowFit)
     turn_fit: TurnFit = field(default_factory=TurnFit)
-    told_for: float = 0.0
+    wait: ToldWait = field(default_factory=ToldWait)
     restarts: int = 0
     """Searches in a row that long blocks have ended after a handful of calls: each begins at half the pace."""
 
@@ -97,10 +95,7 @@ class RateSearch(Storable):
         """Nothing starts before ``until``: our own doing, but where a server has ``told`` so, and its waits vary."""
         silence = max(0.0, until - max(now, self.floor_until) - 1.0 / self.pace)  # it would wait for its slot anyway
         if told and self.measured and self.curve.penalty < LONG_FLOOR:
-            explained = max(FEW_CALLS / self.curve.quota, self.curve.window) + ROUNDED
-            if until - now <= explained or abs(until - now - self.told_for) >= 0.5 * ROUNDED:
-                silence = min(silence, ROUNDED)
-            self.told_for = until - now
+            silence = self.wait.silence_of_block(until - now, silence, self.curve.quota, self.curve.window)
         self.estimator.silence += silence
         self.floor_until = max(self.floor_until, until)
 
@@ -113,6 +108,7 @@ class RateSearch(Storable):
         self.history.refusals.add(ticket.seq)
         self.trip += 0.2 * (max(latency, 0.0) - self.trip)
         self.curve.refused += 1
+        self.wait.asked = floor
         self.curve.overspent = self.history.refusals.between(0, ticket.seq) > SPENT * ticket.seq
         self.estimator.note(ticket)
         self.turn_fit.refused(ticket.seq, ticket.sent_at, floor, self.history)
@@ -194,7 +190,8 @@ class RateSearch(Storable):
             self.window_fit.turns = True
             self.estimator.forget()
             self._note_window(0.0, now)
-        if floor >= LONG_FLOOR or self.block.is_shut(self.history.refusals.streak(ticket.seq), self.curve.window):
+        is_shut = self.block.is_shut(self.history.refusals.streak(ticket.seq), self.curve.window)
+        if floor >= LONG_FLOOR or (is_shut and not self.wait.is_under_way(ticket.seq)):
             if news:
                 self._measure(ticket, now)
             if self.phase is not Phase.BLOCK or floor > 0.0:
@@ -209,6 +206,7 @@ class RateSearch(Storable):
             if not self.curve.window:
                 self.curve.penalty = max(0.2 * floor, floor - self.estimator.depth)
             self.hold(now + floor, now)
+            self.wait.held_seq = ticket.gate.seq
         return skip
 
     def _just_cut(self, ticket: Ticket) -> bool:
@@ -241,15 +239,16 @@ class RateSearch(Storable):
         self.echoes, measured, calls, span = 0, None, 0.0, 1.0
         if estimator.started:
             calls, span = estimator.calls(self.history, seq, sent_at), estimator.span(sent_at)
-            known = curve.quota if steady and not curve.rough and curve.agreed else None
-            measured = estimator.quota(calls, sent_at, known, phase is Phase.PROBE)
+            is_known = steady and not curve.rough and (curve.agreed or estimator.is_doubtful(sent_at))
+            measured = estimator.quota(calls, sent_at, curve.quota if is_known else None, phase is Phase.PROBE)
         if self._follow_log(ticket, calls / span if estimator.silence < SILENT * span else 0.0, now):
             return SKIP_WHEN_FULL
         if measured is None and phase is Phase.START:
             self._fall_back(ticket, calls / span, now)
             return 0.0
         sought = sent_at - self.growth_probe.since_at
-        refused = Refused(phase, pace, measured, calls, span, seq, sent_at, sought, self.trip)
+        sent_pace = self.history.pace_of(seq, sent_at, pace)
+        refused = Refused(phase, pace, measured, calls, span, seq, sent_at, sought, self.trip, sent_pace)
         if steady:
             curve.count_cost()
             if shows_sharing(refused, curve, estimator, self.burst):
@@ -259,7 +258,7 @@ class RateSearch(Storable):
         quota, rough = judge(refused, curve, estimator, self.burst, self.history, self.block.window_phase)
         curve.learn(min(quota, pace), rough)
         if phase is Phase.START:
-            curve.period = max(curve.shortest(), curve.window)
+            curve.period = curve.period if curve.penalty else max(curve.shortest(), curve.window)
             if calls < FEW and not curve.window and span > estimator.silence:
                 curve.guess(curve.quota, calls / (span - estimator.silence))
         curve.refused, self.restarts, silence = 0, 0, estimator.silence
@@ -295,7 +294,9 @@ class RateSearch(Storable):
         else:
             self.estimator.restart(ticket.seq, ticket.sent_at)
             self.burst.volley, self.curve.refused = ticket.gate.seq, 0
-            self.pace = max(self.pace / 8.0, min(self.pace, self.initial) / 2.0, self.curve.sought_from or 0.0)
+            lately = self.burst.rate_lately(self.history, LATELY, self.pace, ticket.sent_at)
+            well_below = max(self.pace / 8.0, min(self.pace, self.initial) / 2.0, self.curve.sought_from or 0.0)
+            self.pace, self.doubling = self.wait.search_on(lately) or (well_below, self.doubling)
         self.cut_seq = ticket.gate.seq
         self.trace.note(now, Step.FELL_BACK, pace=self.pace)
         self.enter_block(0.0, now)
@@ -315,7 +316,7 @@ class RateSearch(Storable):
     def _doubt(self) -> None:
         """Blocked again and again after too few calls for what is known: it was a burst, or fell. Search again."""
         block, curve = self.block, self.curve
-        if self.phase not in STEADY or not self.last_refused_seq > block.began_seq > 0:
+        if curve.is_at_most or self.phase not in STEADY or not self.last_refused_seq > block.began_seq > 0:
             return
         calls = self.history.accepted_calls(block.began_seq, self.last_refused_seq)
         rate = block.rate_if_too_few(calls, self.last_refused_at, curve)
@@ -395,5 +396,5 @@ class RateSearch(Storable):
         self._note_window(block.length, now)
 
     def _note_window(self, blocked_for: float, now: float) -> None:
-        learned = {name: getattr(self.curve, name) for name in ("window", "penalty", "quota")}
+        learned = {"window": self.curve.window, "penalty": self.curve.penalty, "quota": self.curve.quota}
         self.trace.note(now, Step.LEARNED_WINDOW, **learned, blocked_for=blocked_for)

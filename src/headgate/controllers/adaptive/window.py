@@ -172,7 +172,7 @@ IN_A_ROW = 3
 """Refusals in a row that mean nothing gets in; where the turns of a window are known, and it is not short, one does."""
 
 SHORTEST_HOLD = 0.2
-FIRST_HOLD, FEW_CALLS = 1.0, 8
+FIRST_HOLD, FEW_CALLS = 1.0, 40
 """Refused after less than so many calls in all: this may be slow, hold longer."""
 
 LONGER, LONGEST_HOLD = 0.6, 8.0

@@ -113,7 +113,7 @@ CLASSES = (
     Class(title="A small budget that says it grew", goodput=0.95, refused=0.01, scenarios=("hdr-gcra-up",)),
     Class(title="A small cap on calls in flight", goodput=0.93, refused=0.005, scenarios=("conc3", "conc12")),
     Class(
-        title="A slow window that grows in silence: looked at every 150 s at least",
+        title="A slow window that grows in silence",
         goodput=0.88,
         refused=0.01,
         scenarios=("fw60-up", "fw10-up"),

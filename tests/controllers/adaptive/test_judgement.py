@@ -72,9 +72,10 @@ def test_it_does_not_where_the_wait_is_a_small_part_or_short_for_the_pace(other)
     assert not rough
 
 
-def test_nor_does_it_for_a_search_upwards_which_the_pace_bounds_from_below():
+def test_after_a_search_upwards_it_is_most_of_that_pace_at_least():
     quota, rough = judged(Phase.CLIMB, measured=2.0, calls=20.0, span=4.0, silence=1.0, curve=known(penalty=0.9))
-    assert (quota, rough) == (pytest.approx(max(AFTER_CLIMB * PACE, quota)), True)
+    assert AFTER_CLIMB * PACE <= quota <= PACE
+    assert rough
 
 
 def test_in_a_search_few_calls_give_their_average_and_many_the_last_moments_too():

@@ -65,7 +65,7 @@ FIRST_PACE = 2.0
 BUDGET = 0.01
 """The share of the calls that may be refused, for looks at whether the quota was raised."""
 REST_BUDGET = 0.035
-"""The share of the time that looks may cost where a refusal asks for silence: as ``adaptive`` has it."""
+"""The share of the time that looks may cost where a refusal asks for silence."""
 
 
 class Informed:
